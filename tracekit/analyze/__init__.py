@@ -1,0 +1,1 @@
+"""Pure functions from tables to tables: attribution, gaps, ledger, counters, blocks, summary."""

@@ -1,0 +1,1 @@
+"""Pairs the regions and kernels of two reports and states what changed."""

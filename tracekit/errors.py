@@ -1,0 +1,45 @@
+"""The errors tracekit raises on purpose: a message, a remedy and an exit code each."""
+
+from __future__ import annotations
+
+import os
+
+
+class TracekitError(Exception):
+    """Base of every error that a user can act on.
+
+    ``exit_code`` is what the command line exits with; ``remedy`` is one sentence that says what to do.
+    """
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  remedy: {self.remedy}" if self.remedy else self.message
+
+
+class UsageError(TracekitError):
+    """The command or call itself does not make sense."""
+
+
+class InputError(TracekitError):
+    """A file cannot be used. Always names the file, what was expected, what was found, and the remedy."""
+
+    def __init__(self, source: str | os.PathLike[str], *, expected: str, found: str, remedy: str) -> None:
+        self.source = os.fspath(source)
+        self.expected = expected
+        self.found = found
+        super().__init__(
+            f"{self.source}: expected {expected}; found {found}",
+            remedy=remedy,
+        )
+
+
+class NotComparableError(TracekitError):
+    """Two captures differ in something that makes their difference meaningless."""
+
+    exit_code = 3

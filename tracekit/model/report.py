@@ -1,0 +1,185 @@
+"""What analysis and comparison end in: plain immutable results that every renderer reads and none computes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tracekit.model.labels import Path
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a region over its instances.
+
+    ``value`` is the median (or a text, for metrics that are words), ``p20`` and ``p80`` are linear quantiles,
+    ``sum`` is exact over all instances and only given where instances add up. None is missing; the region's notes
+    say why. ``kind`` labels DRAM bytes; ``kinds`` holds the same metric in every kind that was captured.
+    """
+
+    value: float | int | str | None
+    unit: str
+    p20: float | int | None = None
+    p80: float | int | None = None
+    sum: int | float | None = None
+    kind: str | None = None
+    kinds: Mapping[str, Metric] = field(default_factory=dict)
+
+
+MISSING = "missing"
+
+
+@dataclass(frozen=True)
+class KernelTotal:
+    """All executions of one kernel name in a region: exact totals over all instances.
+
+    ``busy_ns`` is their time not covered by earlier operations of the same region instance, so that the names of a
+    region sum to its busy time; ``duration_ns`` is the plain sum of end - start.
+    """
+
+    name: str
+    count: int
+    busy_ns: int
+    duration_ns: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """A path of NVTX labels with its metrics."""
+
+    path: Path
+    instances: int
+    metrics: Mapping[str, Metric]
+    kernels: tuple[KernelTotal, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """How much of the device's work found its launch call and its range."""
+
+    operations: int
+    attributed: int
+    without_call: int
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Untraced latency of a step under one protocol: quantiles over processes, in ns."""
+
+    protocol: str
+    processes: int
+    median_ns: float
+    p20_ns: float
+    p80_ns: float
+    samples_ns: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """One capture, analyzed. ``frames`` holds the derived tables by name, for scripts and charts."""
+
+    capture: Mapping[str, Any]
+    coverage: Coverage
+    regions: tuple[Region, ...]
+    kernels: tuple[KernelTotal, ...]
+    latency: tuple[Latency, ...] = ()
+    notes: tuple[str, ...] = ()
+    frames: Mapping[str, pd.DataFrame] = field(default_factory=dict, repr=False)
+
+    def region(self, path: Path) -> Region:
+        """The region of that path; KeyError where there is none."""
+        for region in self.regions:
+            if region.path == path:
+                return region
+        raise KeyError(path)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A metric on both sides. ``delta`` is test - base and ``ratio`` test / base; None where either is missing."""
+
+    base: float | int | str | None
+    test: float | int | str | None
+    delta: float | int | None
+    ratio: float | None
+    unit: str
+    better: str
+    kind: str | None = None
+
+
+@dataclass(frozen=True)
+class KernelMatch:
+    """A group of kernels of one region: ``same`` name, ``replaced`` by others, ``only_base`` or ``only_test``."""
+
+    match: str
+    base: tuple[KernelTotal, ...]
+    test: tuple[KernelTotal, ...]
+
+
+@dataclass(frozen=True)
+class RegionPair:
+    """A region on both sides. A side's path is None where the region exists on the other side only."""
+
+    path: Path
+    base_path: Path | None
+    test_path: Path | None
+    base_instances: int
+    test_instances: int
+    metrics: Mapping[str, Change]
+    kernels: tuple[KernelMatch, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Mismatch:
+    """A condition that differs between the two captures."""
+
+    condition: str
+    base: Any
+    test: Any
+    waived: bool
+
+
+@dataclass(frozen=True)
+class DriftControl:
+    """Kernels that both sides run alike: their change shows clocks or temperature, not the kernel change.
+
+    ``ratio`` is the test side's mean duration over the base side's, weighted by base time; None without such kernels.
+    """
+
+    kernels: int
+    base_ns: float
+    test_ns: float
+    ratio: float | None
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A row of the seed's table: what was compared, both sides in words, and what the difference means."""
+
+    topic: str
+    base: str
+    test: str
+    delta: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two captures, compared."""
+
+    base: Report
+    test: Report
+    comparable: bool
+    mismatches: tuple[Mismatch, ...]
+    unknown: tuple[str, ...]
+    regions: tuple[RegionPair, ...]
+    latency: Mapping[str, Change]
+    drift: DriftControl
+    notes: tuple[str, ...] = ()

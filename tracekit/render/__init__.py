@@ -1,0 +1,1 @@
+"""Turns reports and comparisons into text, JSON, charts and pages; computes no figure."""
