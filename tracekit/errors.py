@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from typing import Any
 
 
 class TracekitError(Exception):
@@ -40,6 +42,16 @@ class InputError(TracekitError):
 
 
 class NotComparableError(TracekitError):
-    """Two captures differ in something that makes their difference meaningless."""
+    """Two captures differ in something that makes their difference meaningless.
+
+    ``mismatches`` and ``unknown`` are those of a comparison.
+    """
 
     exit_code = 3
+
+    def __init__(
+        self, message: str, *, remedy: str, mismatches: Sequence[Any] = (), unknown: Sequence[str] = ()
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.mismatches = tuple(mismatches)
+        self.unknown = tuple(unknown)

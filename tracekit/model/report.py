@@ -30,21 +30,18 @@ class Metric:
     kinds: Mapping[str, Metric] = field(default_factory=dict)
 
 
-MISSING = "missing"
-
-
 @dataclass(frozen=True)
 class KernelTotal:
     """All executions of one kernel name in a region: exact totals over all instances.
 
     ``busy_ns`` is their time not covered by earlier operations of the same region instance, so that the names of a
-    region sum to its busy time; ``duration_ns`` is the plain sum of end - start.
+    region sum to its busy time; ``duration_ns`` is the plain sum of end - start. Both are None without a timeline.
     """
 
     name: str
     count: int
-    busy_ns: int
-    duration_ns: int
+    busy_ns: int | None
+    duration_ns: int | None
 
 
 @dataclass(frozen=True)

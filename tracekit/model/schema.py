@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import InputError
@@ -58,10 +59,14 @@ class Table:
     columns: tuple[Column, ...]
 
     def __getitem__(self, name: str) -> Column:
-        for column in self.columns:
-            if column.name == name:
-                return column
-        raise KeyError(f"table {self.name} has no column {name}")
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise KeyError(f"table {self.name} has no column {name}") from None
+
+    @cached_property
+    def _by_name(self) -> dict[str, Column]:
+        return {column.name: column for column in self.columns}
 
     def __iter__(self) -> Iterator[Column]:
         return iter(self.columns)
@@ -200,9 +205,9 @@ def _arrow(values: Any, column: Column) -> Any:
     array = values if isinstance(values, pa.Array) else pa.array(values, from_pandas=True)
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    if pa.types.is_string(array.type) or pa.types.is_boolean(array.type) != pa.types.is_boolean(kind):
-        if not pa.types.is_null(array.type):
-            raise pa.ArrowTypeError(f"{array.type} is no {kind}")
+    text_or_flag = pa.types.is_string(array.type) or pa.types.is_boolean(array.type)
+    if text_or_flag and array.type != kind:
+        raise pa.ArrowTypeError(f"{array.type} is no {kind}")
     return array.cast(kind)
 
 

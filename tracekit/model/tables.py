@@ -9,6 +9,17 @@ from __future__ import annotations
 from tracekit.model.schema import Better, Column, DType, Table
 from tracekit.model.units import Unit
 
+GAP_PARTS: tuple[str, ...] = (
+    "host", "sync", "other_call", "launch_call", "launch_latency", "dispatch", "in_graph", "unknown",
+)  # fmt: skip
+"""What the host was doing about the operation that ends a gap; the parts sum to the gap, to the nanosecond."""
+
+HOST_PARTS: tuple[str, ...] = ("host", "sync", "other_call", "launch_call", "launch_latency")
+"""The gap parts that need a host timeline which the tracer did not stretch."""
+
+DRAM_KINDS: tuple[str, ...] = ("in_model", "cold", "replay_warm")
+"""Cache states of DRAM bytes, by preference: never mixed, always labelled."""
+
 
 def _id(name: str, doc: str, *, nullable: bool = False) -> Column:
     return Column(name, DType.INT, Unit.ID, doc, nullable)
@@ -305,6 +316,7 @@ OPERATIONS = Table(
     (
         _id("operation_id", "Number of the operation, by device and then by start."),
         _text("kind", "kernel, copy or graph."),
+        _text("name", "Name of the kernel, or kind of the copy."),
         _id("source_id", "Its key in the table that kind names."),
         _DEVICE,
         _START,
@@ -362,6 +374,10 @@ REGION_METRICS = Table(
         _float("wall_ns", Unit.NS, "Roots: range start to the later of range end and last operation's end.", better=Better.LOWER),
         _float("other_busy_ns", Unit.NS, "Roots: time inside the wall in which only other regions' operations ran.", better=Better.LOWER),
         _float("wall_gap_ns", Unit.NS, "Roots: gaps clipped to the wall, before the last operation ends.", better=Better.LOWER),
+        *(
+            _float(f"wall_gap_{part}_ns", Unit.NS, f"Roots: the {part} part of wall_gap_ns.", better=Better.LOWER)
+            for part in GAP_PARTS
+        ),
         _float("tail_ns", Unit.NS, "Roots: idle time inside the wall after its last operation.", better=Better.LOWER),
         _float("dram_read_bytes", Unit.BYTES, "Bytes read from DRAM, in the cache state that kind names.", better=Better.LOWER),
         _float("dram_write_bytes", Unit.BYTES, "Bytes written to DRAM, in the cache state that kind names.", better=Better.LOWER),
@@ -379,17 +395,6 @@ REGION_METRICS = Table(
         _float("achieved_occupancy_ratio", Unit.RATIO, "Dominant kernel: warps active on average, of the SM's warp slots."),
     ),
 )  # fmt: skip
-
-GAP_PARTS: tuple[str, ...] = (
-    "host", "sync", "other_call", "launch_call", "launch_latency", "dispatch", "in_graph", "unknown",
-)  # fmt: skip
-"""What the host was doing about the operation that ends a gap; the parts sum to the gap, to the nanosecond."""
-
-HOST_PARTS: tuple[str, ...] = ("host", "sync", "other_call", "launch_call", "launch_latency")
-"""The gap parts that need a host timeline which the tracer did not stretch."""
-
-DRAM_KINDS: tuple[str, ...] = ("in_model", "cold", "replay_warm")
-"""Cache states of DRAM bytes, by preference: never mixed, always labelled."""
 
 DERIVED_TABLES: tuple[Table, ...] = (OPERATIONS, REGION_METRICS)
 ALL_TABLES: tuple[Table, ...] = SOURCE_TABLES + DERIVED_TABLES

@@ -21,7 +21,9 @@ class Trace:
     """One capture: a timeline, counters, or both.
 
     ``loaders`` maps names of :data:`tracekit.model.tables.SOURCE_TABLES` to functions that read them. A table without
-    a loader is empty. ``notes`` are sentences about what is missing and why; loaders may add to them.
+    a loader is empty. ``counters`` holds one table a Nsight Compute file, with its path in ``attrs["source"]``, since
+    files of different cache states are never mixed. ``notes`` are sentences about what is missing and why;
+    loaders may add to them.
     """
 
     source: str
@@ -30,6 +32,7 @@ class Trace:
     manifest: Manifest | None = None
     graph_trace: str | None = None
     has_timeline: bool = False
+    counters: list[pd.DataFrame] = field(default_factory=list)
     rejected: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     loaders: Mapping[str, Loader] = field(default_factory=dict)

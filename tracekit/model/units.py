@@ -1,4 +1,4 @@
-"""Units of every column, and the suffix that carries each unit in a column's name."""
+"""Units of every column, the suffix that carries each in a column's name, and how a figure is written for people."""
 
 from __future__ import annotations
 
@@ -27,3 +27,43 @@ SUFFIX: dict[Unit, str] = {
     Unit.BYTES_PER_SECOND: "_bytes_per_second",
 }
 """A column in one of these units ends in its suffix, so that a name alone tells the unit. 1 ratio = 100 %."""
+
+MISSING = "–"
+"""How a missing value is written: never as zero."""
+
+_MINUS = "\N{MINUS SIGN}"
+
+
+def write(value: float | int | str | None, unit: str, *, signed: bool = False) -> str:
+    """A figure for people: ``437.7 us``, ``1,411.7 MB``, ``25.9 %``, ``64``; a dash where it is missing.
+
+    Scales are decimal (1 MB = 10^6 bytes) and times are in us up to a million of them. ``signed`` writes a plus or a
+    minus before the figure, for differences.
+    """
+    if value is None:
+        return MISSING
+    if isinstance(value, str):
+        return value
+    sign = (_MINUS if value < 0 else "+" if value > 0 else "") if signed else (_MINUS if value < 0 else "")
+    size = abs(value)
+    match unit:
+        case Unit.NS:
+            text = f"{size / 1e3:,.1f} us" if size < 1e9 else f"{size / 1e9:,.3f} s"
+        case Unit.BYTES if size >= 1e5:
+            text = f"{size / 1e6:,.1f} MB"
+        case Unit.BYTES:
+            text = f"{size:,.0f} B"
+        case Unit.BYTES_PER_SECOND:
+            text = f"{size / 1e9:,.0f} GB/s"
+        case Unit.RATIO:
+            text = f"{size * 100:.1f} %"
+        case Unit.WAVES:
+            text = f"{size:,.2f}"
+        case _:
+            text = f"{size:,.0f}" if float(size).is_integer() else f"{size:,.1f}"
+    return sign + text
+
+
+def write_change(ratio: float | None) -> str:
+    """A ratio test / base as a signed change: 0.86 is ``-14.0 %`` (with a minus sign), None a dash."""
+    return MISSING if ratio is None else write(ratio - 1, Unit.RATIO, signed=True)

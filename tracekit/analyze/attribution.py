@@ -1,0 +1,194 @@
+"""Finds the launch call and the NVTX range of every device operation: table operations, without its gaps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyze.intervals import NONE, Bools, Ints
+from tracekit.analyze.nesting import Nesting
+from tracekit.model.trace import Trace
+
+KERNEL, COPY, GRAPH = 0, 1, 2
+KINDS = ("kernel", "copy", "graph")
+TABLES = ("kernels", "copies", "graphs")
+
+_THREAD_BITS = np.int64(0xFFFFFF)
+
+
+@dataclass(frozen=True)
+class Operations:
+    """Device operations by device and then by start, as arrays of one length; -1 stands for none.
+
+    ``call`` and ``range`` are rows of tables calls and ranges. ``launch`` numbers the launches: operations with one
+    (process, correlation id) share it; an operation without a correlation id has its own. ``graph_node`` is true for
+    operations that a CUDA graph launched.
+    """
+
+    kind: Ints
+    source: Ints
+    device: Ints
+    process: Ints
+    start: Ints
+    end: Ints
+    call: Ints
+    range: Ints
+    built_in: Ints
+    launch: Ints
+    graph_node: Bools
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def devices(self) -> int:
+        """Number of devices, counting from 0."""
+        return int(self.device.max()) + 1 if len(self.device) else 0
+
+
+def attribute(trace: Trace, nesting: Nesting) -> Operations:
+    """The operations of a timeline with their calls and ranges.
+
+    An operation belongs to the API call of the same process and correlation id (ids repeat between processes), and to
+    the innermost range open on the calling thread when that call starts. Adds notes to the trace about calls and
+    ranges that could not be found.
+    """
+    names = ("kind", "source", "device", "process", "start", "end", "correlation", "node")
+    columns: dict[str, list[Ints]] = {name: [] for name in names}
+    for kind, table in enumerate(TABLES):
+        frame = trace.table(table)
+        if not len(frame):
+            continue
+        columns["kind"].append(np.full(len(frame), kind, np.int64))
+        columns["source"].append(np.arange(len(frame), dtype=np.int64))
+        columns["device"].append(frame["device_id"].to_numpy())
+        columns["process"].append(frame["process"].to_numpy())
+        columns["start"].append(frame["start_ns"].to_numpy())
+        columns["end"].append(frame["end_ns"].to_numpy())
+        columns["correlation"].append(_filled(frame["correlation"]))
+        columns["node"].append(
+            _filled(frame["graph_node"]) if "graph_node" in frame else np.full(len(frame), NONE, np.int64)
+        )
+    ops = {
+        name: (parts[0] if len(parts) == 1 else np.concatenate(parts)) if parts else np.empty(0, np.int64)
+        for name, parts in columns.items()
+    }
+    if len(columns["kind"]) > 1 or (ops["device"] != 0).any():
+        order = np.lexsort((ops["start"], ops["device"]))
+        ops = {name: values[order] for name, values in ops.items()}
+    calls = trace.table("calls")
+    call, launch = _find_calls(ops["process"], ops["correlation"], calls)
+    call_range = nesting.innermost(calls["thread"].to_numpy(), calls["start_ns"].to_numpy())
+    built_in = _built_in(trace, nesting, ops["process"], ops["node"])
+    operations = Operations(
+        kind=ops["kind"],
+        source=ops["source"],
+        device=ops["device"],
+        process=ops["process"],
+        start=ops["start"],
+        end=ops["end"],
+        call=call,
+        range=np.where(call >= 0, call_range[call], NONE) if len(call_range) else np.full(len(call), NONE),
+        built_in=built_in,
+        launch=launch,
+        graph_node=ops["node"] >= 0,
+    )
+    _note_silent_launches(trace, operations, calls)
+    return operations
+
+
+def _filled(column: pd.Series) -> Ints:
+    """A nullable integer column as numpy with -1 for NA."""
+    array = column.array._pa_array.combine_chunks()
+    if array.null_count:
+        array = array.fill_null(NONE)
+    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _find_calls(process: Ints, correlation: Ints, calls: pd.DataFrame) -> tuple[Ints, Ints]:
+    """For each operation the row of its call, or -1; and the number of its launch.
+
+    Where several calls share an id, the earliest is taken: it encloses the others.
+    """
+    call_process = calls["thread"].to_numpy() & ~_THREAD_BITS
+    call_correlation = _filled(calls["correlation"])
+    rows = len(process)
+    if not rows:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    processes = pd.Index(np.unique(np.concatenate([pd.unique(process), pd.unique(call_process)])))
+    ids = [correlation, call_correlation]
+    width = max(int(values.max()) for values in ids if len(values)) + 2
+    key = _place(processes, process, width) + correlation
+    call_key = _place(processes, call_process, width) + call_correlation
+    usable = np.flatnonzero(call_correlation >= 0)
+    if len(usable) < len(call_key) or (call_key[1:] <= call_key[:-1]).any():
+        usable = usable[np.argsort(call_key[usable], kind="stable")]
+        call_key = call_key[usable]
+    at = np.minimum(np.searchsorted(call_key, key), max(0, len(call_key) - 1))
+    matches = (call_key[at] == key) & (correlation >= 0) if len(call_key) else np.zeros(rows, bool)
+    call = np.where(matches, usable[at], NONE) if len(call_key) else np.full(rows, NONE, np.int64)
+    alone = correlation < 0
+    if alone.any():  # no id: every such operation is a launch of its own
+        key = key.copy()
+        key[alone] = -2 - np.arange(int(alone.sum()))
+    return call, key
+
+
+def _place(processes: pd.Index, process: Ints, width: int) -> Ints:
+    if len(processes) == 1:
+        return np.zeros(len(process), np.int64)
+    if len(processes) * width >= 2**62:
+        raise OverflowError(f"{len(processes)} processes with correlation ids up to {width}")
+    return processes.get_indexer(pd.Index(process)).astype(np.int64) * width
+
+
+def _built_in(trace: Trace, nesting: Nesting, process: Ints, node: Ints) -> Ints:
+    """For each graph node operation: the range in which its node was created, through clones, or -1."""
+    out = np.full(len(node), NONE, np.int64)
+    created = trace.table("graph_nodes")
+    if not len(created) or not (node >= 0).any():
+        return out
+    created_process = created["thread"].to_numpy() & ~_THREAD_BITS
+    nodes = pd.MultiIndex.from_arrays([created_process, created["graph_node"].to_numpy()])
+    first = ~nodes.duplicated()
+    created, nodes, created_process = created[first], nodes[first], created_process[first]
+    original = _filled(created["original_graph_node"])
+    above = nodes.get_indexer(pd.MultiIndex.from_arrays([created_process, original]))
+    origin = np.arange(len(nodes))
+    for _ in range(len(nodes)):  # ends when no clone is left to follow; a cycle ends it too
+        up = above[origin]
+        follow = (up >= 0) & (up != origin)
+        if not follow.any():
+            break
+        origin = np.where(follow, up, origin)
+    created_in = nesting.innermost(created["thread"].to_numpy(), created["start_ns"].to_numpy())[origin]
+    is_node = np.flatnonzero(node >= 0)
+    found = nodes.get_indexer(pd.MultiIndex.from_arrays([process[is_node], node[is_node]]))
+    out[is_node] = np.where(found >= 0, created_in[found], NONE)
+    return out
+
+
+def _note_silent_launches(trace: Trace, operations: Operations, calls: pd.DataFrame) -> None:
+    """Notes launches that left no device activity: graph launches traced as graphs, processes without GPU rows."""
+    if not len(calls):
+        return
+    names = calls["name"].array._pa_array.combine_chunks()
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    texts = names.dictionary.to_pylist()
+    has_work = np.zeros(len(calls), bool)
+    has_work[operations.call[operations.call >= 0]] = True
+    graph_launch = np.isin(codes, [i for i, text in enumerate(texts) if "GraphLaunch" in text])
+    if silent := int((graph_launch & ~has_work).sum()):
+        trace.note(
+            f"{silent} of {int(graph_launch.sum())} CUDA graph launches have no device rows: their kernels are not in "
+            "the capture and idle time is not reliable. Capture again with --cuda-graph-trace=node."
+        )
+    launch = np.isin(codes, [i for i, text in enumerate(texts) if "LaunchKernel" in text])
+    process = calls["thread"].to_numpy() & ~_THREAD_BITS
+    for pid in pd.unique(process[launch & ~has_work]).tolist():
+        if not (process == pid)[has_work].any():
+            trace.note(
+                f"Process {(pid >> 24) & 0xFFFFFF} launched kernels but has no device rows: its GPU was not traced."
+            )

@@ -1,0 +1,102 @@
+"""Reports idle device time: how much, in gaps of which length, for which cause, and the longest gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit.model.report import Report
+from tracekit.model.tables import GAP_PARTS
+
+_EDGES_NS = (1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 1e6, 10e6, 100e6, 1e9)
+
+
+def idle_report(report: Report, *, longest: int = 10) -> dict[str, Any]:
+    """Idle time of a capture's devices; times in ns, every gap counted (there is no threshold).
+
+    ``devices`` has, per device, its span from first start to last end, and busy + gap = span. ``histogram`` counts
+    gaps by length, the last bin open. ``parts`` sums all gaps by what the host was doing. ``longest`` lists the
+    longest gaps with the operation that ends each and its region.
+    """
+    operations = report.frames.get("operations")
+    if operations is None:
+        operations = pd.DataFrame({name: [] for name in ("device_id", "gap_ns", "charged_busy_ns")})
+    return {
+        "capture": report.capture,
+        "coverage": {
+            "operations": report.coverage.operations,
+            "attributed": report.coverage.attributed,
+            "without_call": report.coverage.without_call,
+        },
+        "notes": report.notes,
+        "devices": [_device(own) for _, own in operations.groupby("device_id")],
+        "histogram": _histogram(operations),
+        "parts": _parts(operations),
+        "regions": [
+            {
+                "path": region.path,
+                "instances": region.instances,
+                "metrics": {
+                    name: {"value": metric.value, "sum": metric.sum, "unit": metric.unit}
+                    for name, metric in region.metrics.items()
+                    if name.startswith("gap_")
+                },
+            }
+            for region in report.regions
+        ],
+        "longest": _longest(report, operations, longest),
+    }
+
+
+def _device(operations: pd.DataFrame) -> Mapping[str, Any]:
+    busy, gap = int(operations["charged_busy_ns"].sum()), int(operations["gap_ns"].sum())
+    return {
+        "device_id": int(operations["device_id"].iloc[0]),
+        "operations": len(operations),
+        "span_ns": busy + gap,
+        "busy_ns": busy,
+        "gap_ns": gap,
+        "gaps": int((operations["gap_ns"] > 0).sum()),
+        "busy_ratio": busy / (busy + gap) if busy + gap else None,
+    }
+
+
+def _histogram(operations: pd.DataFrame) -> list[Mapping[str, Any]]:
+    gaps = operations["gap_ns"].to_numpy()
+    gaps = gaps[gaps > 0]
+    bins = np.searchsorted(_EDGES_NS, gaps, side="right")
+    lows = (0, *map(int, _EDGES_NS))
+    highs = (*map(int, _EDGES_NS), None)
+    return [
+        {"from_ns": low, "below_ns": high, "gaps": int((bins == at).sum()), "gap_ns": int(gaps[bins == at].sum())}
+        for at, (low, high) in enumerate(zip(lows, highs, strict=True))
+    ]
+
+
+def _parts(operations: pd.DataFrame) -> Mapping[str, int]:
+    return {f"gap_{part}_ns": int(operations[f"gap_{part}_ns"].sum()) if len(operations) else 0 for part in GAP_PARTS}
+
+
+def _longest(report: Report, operations: pd.DataFrame, count: int) -> list[Mapping[str, Any]]:
+    if not len(operations):
+        return []
+    instances = report.frames["instances"].set_index("range_id")["path"]
+    rows: list[Mapping[str, Any]] = []
+    for row in operations.nlargest(count, "gap_ns").to_dict("records"):
+        if row["gap_ns"] <= 0:
+            continue
+        path = None if pd.isna(row["range_id"]) else instances[int(row["range_id"])]
+        rows.append(
+            {
+                "gap_ns": int(row["gap_ns"]),
+                "start_ns": int(row["start_ns"] - row["gap_ns"]),
+                "device_id": int(row["device_id"]),
+                "ended_by": row["name"],
+                "path": path,
+                "parts": {f"gap_{part}_ns": int(row[f"gap_{part}_ns"]) for part in GAP_PARTS},
+            }
+        )
+    return rows

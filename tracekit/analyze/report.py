@@ -1,0 +1,204 @@
+"""Runs the room's functions in order on one trace and assembles their results into a report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tracekit.analyze.attribution import KERNEL, Operations, attribute
+from tracekit.analyze.counters import RegionTree, join_counters
+from tracekit.analyze.gaps import measure
+from tracekit.analyze.intervals import NONE, Ints
+from tracekit.analyze.latency import latencies
+from tracekit.analyze.launches import Launches, group_launches
+from tracekit.analyze.nesting import Nesting, nest
+from tracekit.analyze.profile import profile_regions
+from tracekit.analyze.regions import Regions, roll_up
+from tracekit.analyze.summary import summarize
+from tracekit.errors import InputError
+from tracekit.model.labels import UNATTRIBUTED
+from tracekit.model.report import Coverage, KernelTotal, Report
+from tracekit.model.trace import Trace
+
+
+def analyze(trace: Trace) -> Report:
+    """The report of a trace. With a timeline, counters join to its regions; without one, they make the regions."""
+    latency = latencies(trace.table("bench"))
+    if not trace.has_timeline:
+        regions, notes = profile_regions(trace.counters)
+        return Report(
+            capture=_capture(trace),
+            coverage=Coverage(0, 0, 0),
+            regions=regions,
+            kernels=(),
+            latency=latency,
+            notes=(*trace.notes, *notes),
+        )
+    ranges = trace.table("ranges")
+    try:
+        nesting = nest(ranges)
+        operations = attribute(trace, nesting)
+        timeline = measure(trace, operations)
+        launches = group_launches(trace, operations)
+        rolled = roll_up(ranges, nesting, timeline, launches)
+    except OverflowError as error:
+        raise InputError(
+            trace.source,
+            expected="event times within one capture",
+            found=f"times or ids too far apart ({error})",
+            remedy="the file is damaged or joins several captures; export the report again",
+        ) from None
+    paths = (*nesting.paths, (UNATTRIBUTED,))
+    tree = RegionTree(
+        paths=nesting.paths,
+        parent=nesting.path_parent,
+        domain=nesting.path_domain,
+        sequence=_sequences(operations, nesting, launches, rolled.instances),
+    )
+    joined = join_counters(trace.counters, tree, launches)
+    regions = summarize(paths, _preorder(nesting), rolled, launches, trace.table("gpus"), joined)
+    coverage = Coverage(
+        operations=len(operations),
+        attributed=int((operations.range >= 0).sum()),
+        without_call=int((operations.call < 0).sum()),
+    )
+    if not len(operations):
+        trace.note("The capture holds no device work: every figure about the device is missing or zero.")
+    if coverage.without_call:
+        trace.note(f"{coverage.without_call} of {coverage.operations} operations have no launch call in the capture.")
+    return Report(
+        capture=_capture(trace),
+        coverage=coverage,
+        regions=regions,
+        kernels=_kernels(rolled, launches),
+        latency=latency,
+        notes=(*trace.notes, *joined.notes),
+        frames=_Frames(
+            {
+                "operations": lambda: timeline.frame(*_names(launches)),
+                "instances": lambda: rolled.instances.assign(
+                    path=pd.Series([paths[p] for p in rolled.instances["path_id"]], dtype=object)
+                ),
+                "launches": lambda: _timed(launches, operations),
+                "ranges": lambda: ranges,
+            }
+        ),
+    )
+
+
+def _names(launches: Launches) -> tuple[list[str], Ints]:
+    """The distinct names of the launch configurations, and which of them each operation has."""
+    code, names = pd.factorize(launches.frame["name"])
+    return list(names), code.astype(np.int64)[launches.code]
+
+
+def _timed(launches: Launches, operations: Operations) -> pd.DataFrame:
+    """Launch configurations with their executions: count, and median duration in ns."""
+    durations = pd.Series(operations.end - operations.start).groupby(launches.code)
+    return launches.frame.assign(count=durations.size(), median_ns=durations.median())
+
+
+class _Frames(Mapping[str, pd.DataFrame]):
+    """Derived tables by name, each made when first asked for."""
+
+    def __init__(self, makers: dict[str, Callable[[], pd.DataFrame]]) -> None:
+        self._makers = makers
+        self._made: dict[str, pd.DataFrame] = {}
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        if name not in self._made:
+            self._made[name] = self._makers[name]()
+        return self._made[name]
+
+    def __iter__(self) -> Any:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+def _preorder(nesting: Nesting) -> list[int]:
+    """Path ids as one reads a tree: every path before those inside it; then what lies outside every range."""
+    children: dict[int, list[int]] = {}
+    for path_id, parent in enumerate(nesting.path_parent.tolist()):
+        children.setdefault(parent, []).append(path_id)
+    order: list[int] = []
+    pending = children.get(NONE, [])[::-1]
+    while pending:
+        path_id = pending.pop()
+        order.append(path_id)
+        pending += children.get(path_id, [])[::-1]
+    return [*order, len(nesting.paths)]
+
+
+def _sequences(
+    operations: Operations, nesting: Nesting, launches: Launches, instances: pd.DataFrame
+) -> Callable[[int], Ints]:
+    """The launch configurations of a typical instance of a path: the first with the most common number of kernels."""
+    path_of = instances["path_id"].to_numpy()
+    kernels_of = instances["kernel_count"].to_numpy()
+
+    def sequence(path_id: int) -> Ints:
+        own = np.flatnonzero(path_of == path_id)
+        counts, seen = np.unique(kernels_of[own], return_counts=True)
+        instance = own[kernels_of[own] == counts[seen.argmax()]][0]
+        at = np.flatnonzero((operations.kind == KERNEL) & (operations.range >= 0))
+        above = operations.range[at]
+        while (deeper := nesting.depth[above] > nesting.depth[instance]).any():
+            above = np.where(deeper, nesting.parent[above], above)
+        inside = at[above == instance]
+        in_order = inside[np.lexsort((operations.start[inside], operations.call[inside]))]
+        found: Ints = launches.code[in_order]
+        return found
+
+    return sequence
+
+
+def _kernels(regions: Regions, launches: Launches) -> tuple[KernelTotal, ...]:
+    """Totals by name over the whole capture, most time first: what a plain SQL sum over the export gives."""
+    top = regions.kernels[regions.kernels["path_id"].isin(_root_paths(regions))]
+    names = launches.frame["name"].to_numpy(object)[top["launch"]]
+    totals = top.assign(name=names).groupby("name", sort=False)[["count", "busy_ns", "duration_ns"]].sum()
+    totals = totals.sort_values("duration_ns", ascending=False, kind="stable")
+    return tuple(
+        KernelTotal(str(name), int(row["count"]), int(row["busy_ns"]), int(row["duration_ns"]))
+        for name, row in totals.to_dict("index").items()
+    )
+
+
+def _root_paths(regions: Regions) -> Ints:
+    instances = regions.instances
+    return instances["path_id"].to_numpy()[instances["depth"].to_numpy() == 0]  # type: ignore[no-any-return]
+
+
+def _capture(trace: Trace) -> dict[str, Any]:
+    """What was captured, in words and figures that a reader of a report needs."""
+    manifest = trace.manifest
+    gpus = trace.table("gpus")
+    return {
+        "source": trace.source,
+        "capture_id": manifest.capture_id if manifest else None,
+        "workload": manifest.workload if manifest else None,
+        "variant": manifest.variant if manifest else None,
+        "description": manifest.description if manifest else None,
+        "conditions": dict(trace.conditions),
+        "environment": dict(manifest.environment) if manifest else {},
+        "tool": trace.tool,
+        "tool_version": trace.tool_version,
+        "graph_trace": trace.graph_trace,
+        "rejected": dict(trace.rejected),
+        "gpus": [
+            {name: None if pd.isna(value) else value for name, value in row.items()} for row in gpus.to_dict("records")
+        ],
+        "counters": [
+            {
+                "source": frame.attrs.get("source"),
+                "results": len(frame),
+                "kinds": sorted({str(kind) for kind in frame["kind"].dropna().unique()}),
+            }
+            for frame in trace.counters
+        ],
+    }

@@ -1,0 +1,227 @@
+"""The ``tracekit`` command: one subcommand a verb. Data goes to stdout or a file, advice to stderr."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracekit.errors import NotComparableError, TracekitError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+app = typer.Typer(
+    name="tracekit",
+    help='Answers "did this kernel change help, by how much, and why?" from Nsight reports.',
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+class Format(StrEnum):
+    """How a result is written."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+TraceArgument = Annotated[
+    str, typer.Argument(help="A bundle folder, an nsys .sqlite export, an .ncu-rep or an ncu CSV.", metavar="TRACE")
+]
+FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How to write the result.")]
+OutputOption = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to FILE.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite FILE.")]
+DepthOption = Annotated[int | None, typer.Option("--depth", min=1, help="Levels of regions to print as text.")]
+CountersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--counters",
+        metavar="[KIND=]FILE",
+        help="Add Nsight Compute data; KIND is cold, replay_warm or in_model, which a CSV does not record.",
+    ),
+]
+
+
+@app.command()
+def show(
+    trace: TraceArgument,
+    counters: CountersOption = None,
+    format: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    depth: DepthOption = None,
+) -> None:
+    """Show one capture: every region's time, gaps, DRAM bytes, spills and active blocks."""
+    _refuse_overwrite(output, force)
+    from tracekit import pipeline
+
+    report = pipeline.analyze(trace, counters=counters or ())
+    if format is Format.JSON:
+        from tracekit.render.json import show_json
+
+        _write(show_json(report), output)
+    else:
+        from tracekit.render.text import show_text
+
+        _write(show_text(report, depth=depth), output)
+
+
+@app.command()
+def gaps(
+    trace: TraceArgument,
+    format: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    longest: Annotated[int, typer.Option("--longest", min=0, help="How many of the longest gaps to list.")] = 10,
+) -> None:
+    """Show idle device time: in gaps of which length, for which cause, and the longest ones."""
+    _refuse_overwrite(output, force)
+    from tracekit import pipeline
+
+    data = pipeline.idle_report(pipeline.analyze(trace), longest=longest)
+    if format is Format.JSON:
+        from tracekit.render.json import gaps_json
+
+        _write(gaps_json(data), output)
+    else:
+        from tracekit.render.text import gaps_text
+
+        _write(gaps_text(data), output)
+
+
+@app.command()
+def diff(
+    base: Annotated[str, typer.Argument(help="The capture before the change.", metavar="BASE")],
+    test: Annotated[str, typer.Argument(help="The capture after it.", metavar="TEST")],
+    base_counters: Annotated[
+        list[str] | None, typer.Option("--base-counters", metavar="[KIND=]FILE", help="Nsight Compute data of BASE.")
+    ] = None,
+    test_counters: Annotated[
+        list[str] | None, typer.Option("--test-counters", metavar="[KIND=]FILE", help="Nsight Compute data of TEST.")
+    ] = None,
+    rename: Annotated[
+        list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Label OLD of BASE is NEW in TEST.")
+    ] = None,
+    waive: Annotated[
+        list[str] | None, typer.Option("--waive", metavar="CONDITION", help="Compare although CONDITION differs.")
+    ] = None,
+    format: FormatOption = Format.TEXT,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    depth: DepthOption = None,
+) -> None:
+    """Compare two captures of the same work: did it help, by how much, and why."""
+    _refuse_overwrite(output, force)
+    from tracekit import pipeline
+
+    renames = [_rename(item) for item in rename or ()]
+    reports = (
+        pipeline.analyze(base, counters=base_counters or ()),
+        pipeline.analyze(test, counters=test_counters or ()),
+    )
+    try:
+        comparison = pipeline.diff(*reports, rename=renames, waive=waive or ())
+    except NotComparableError as error:
+        if format is Format.JSON:
+            from tracekit.render.json import refusal_json
+
+            _write(refusal_json(error), output)
+        raise
+    if format is Format.JSON:
+        from tracekit.render.json import diff_json
+
+        _write(diff_json(comparison), output)
+    else:
+        from tracekit.render.text import diff_text
+
+        main_pair = pipeline.main_region(comparison)
+        rows = pipeline.findings(main_pair, comparison.latency) if main_pair else ()
+        _write(diff_text(comparison, rows, main_pair, depth=depth), output)
+
+
+@app.command(name="app")
+def app_command(
+    directory: Annotated[
+        Path | None, typer.Argument(help="Folder of traces; the bundled samples if absent.", metavar="DIR")
+    ] = None,
+    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Port on localhost.")] = 8501,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
+) -> None:
+    """Open the dashboard on a folder of traces, or on the bundled samples."""
+    from tracekit.app import serve
+
+    raise typer.Exit(serve(directory, port=port, open_browser=browser))
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
+) -> None:
+    if version:
+        from tracekit import __version__
+
+        typer.echo(f"tracekit {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """The console script: exits 0, or with the exit code of the error, which is printed to stderr."""
+    try:
+        app()
+    except TracekitError as error:
+        print(f"tracekit: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+def _rename(item: str) -> tuple[str, str]:
+    old, separator, new = item.partition("=")
+    if not (old and separator and new):
+        raise UsageError(f"--rename {item}: not of the form OLD=NEW", remedy="give both labels, joined by =")
+    return old, new
+
+
+def _refuse_overwrite(output: Path | None, force: bool) -> None:
+    """Before any work is done, so that nothing is lost at its end."""
+    if output is None:
+        return
+    if output.exists() and not force:
+        raise UsageError(f"{output}: exists already", remedy="name another file, or overwrite it with --force")
+    if not output.parent.is_dir():
+        raise UsageError(f"{output.parent}: no such folder", remedy="make it, or name another file")
+
+
+def _write(result: str | RenderableType, output: Path | None) -> None:
+    """To stdout, or to a file that appears whole or not at all."""
+    if output is None:
+        if isinstance(result, str):
+            sys.stdout.write(result + "\n")
+        else:
+            _print(result, None)
+        return
+    partial = output.with_name(output.name + ".partial")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            if isinstance(result, str):
+                file.write(result + "\n")
+            else:
+                _print(result, file)
+        partial.replace(output)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise UsageError(f"{output}: {error.strerror}", remedy="name a file that can be written") from None
+
+
+def _print(result: RenderableType, file: Any) -> None:
+    from rich.console import Console
+
+    width = None if file is None and sys.stdout.isatty() else 160
+    Console(file=file, width=width, markup=False, highlight=False, soft_wrap=False).print(result)

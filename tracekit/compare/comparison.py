@@ -1,0 +1,99 @@
+"""Runs the room's functions in order on two reports and assembles a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tracekit.compare.align import align
+from tracekit.compare.conditions import check_conditions, refuse
+from tracekit.compare.drift import drift_control
+from tracekit.compare.kernels import match_kernels
+from tracekit.model.report import Change, Comparison, Metric, Region, RegionPair, Report
+from tracekit.model.tables import BENCH, DRAM_KINDS, REGION_METRICS
+from tracekit.model.units import Unit
+
+
+def compare(
+    base: Report, test: Report, *, rename: Sequence[tuple[str, str]] = (), waive: Sequence[str] = ()
+) -> Comparison:
+    """``test`` against ``base``. Raises NotComparableError for a condition that differs and is not waived."""
+    mismatches, unknown = check_conditions(base, test, waive)
+    refuse(mismatches, unknown)
+    alignment = align(base.regions, test.regions, rename)
+    notes = list(alignment.notes)
+    if unknown:
+        notes.append(f"Not known on both sides, so not checked: {', '.join(unknown)}.")
+    notes += [f"Waived: {m.condition} differs ({m.base} against {m.test})." for m in mismatches]
+    if alignment.pairs and not any(b is not None and t is not None for b, t in alignment.pairs):
+        notes.append("No region of one side has a counterpart on the other: use --rename OLD=NEW.")
+    drift = drift_control(base, test)
+    return Comparison(
+        base=base,
+        test=test,
+        comparable=True,
+        mismatches=mismatches,
+        unknown=unknown,
+        regions=tuple(_pair(b, t) for b, t in alignment.pairs),
+        latency=_latency(base, test),
+        drift=drift,
+        notes=(*notes, drift.sentence),
+    )
+
+
+def _pair(base: Region | None, test: Region | None) -> RegionPair:
+    known = base or test
+    assert known is not None
+    names = [column.name for column in REGION_METRICS if column.name in {*_metrics(base), *_metrics(test)}]
+    notes = [f"{side}: {note}" for side, region in (("base", base), ("test", test)) if region for note in region.notes]
+    if base is None or test is None:
+        notes.insert(0, f"only the {'test' if base is None else 'base'} side has this region")
+    return RegionPair(
+        path=known.path,
+        base_path=base.path if base else None,
+        test_path=test.path if test else None,
+        base_instances=base.instances if base else 0,
+        test_instances=test.instances if test else 0,
+        metrics={name: change(name, _metrics(base).get(name), _metrics(test).get(name)) for name in names},
+        kernels=match_kernels(base.kernels if base else (), test.kernels if test else ()),
+        notes=tuple(notes),
+    )
+
+
+def _metrics(region: Region | None) -> Mapping[str, Metric]:
+    return region.metrics if region else {}
+
+
+def change(name: str, base: Metric | None, test: Metric | None) -> Change:
+    """A metric on both sides. DRAM bytes are compared in the first kind that both sides have, never across kinds."""
+    column = REGION_METRICS[name]
+    if base and test and (base.kinds or test.kinds):
+        common = [kind for kind in DRAM_KINDS if kind in base.kinds and kind in test.kinds]
+        if common:
+            base, test = base.kinds[common[0]], test.kinds[common[0]]
+        elif base.kind != test.kind or base.kind is None:
+            # Each side keeps its figure, but figures of different cache states make no difference.
+            return Change(base.value, test.value, None, None, column.unit, column.better)
+    elif base and test and base.kind != test.kind:
+        return Change(base.value, test.value, None, None, column.unit, column.better)
+    delta, ratio = _difference(base.value if base else None, test.value if test else None)
+    kind = base.kind if base and test else None
+    return Change(
+        base.value if base else None, test.value if test else None, delta, ratio, column.unit, column.better, kind
+    )
+
+
+def _difference(base: float | str | None, test: float | str | None) -> tuple[float | int | None, float | None]:
+    if not isinstance(base, int | float) or not isinstance(test, int | float):
+        return None, None
+    return test - base, test / base if base else None
+
+
+def _latency(base: Report, test: Report) -> dict[str, Change]:
+    """Untraced latency by protocol: medians over processes."""
+    sides = [{entry.protocol: entry.median_ns for entry in report.latency} for report in (base, test)]
+    better = BENCH["latency_ns"].better
+    out = {}
+    for protocol in dict.fromkeys((*sides[0], *sides[1])):
+        first, second = (side.get(protocol) for side in sides)
+        out[protocol] = Change(first, second, *_difference(first, second), Unit.NS, better)
+    return out

@@ -1,0 +1,41 @@
+"""The drift control: kernels that both sides run alike must take the same time, or the GPU itself changed."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from tracekit.model.report import DriftControl, Report
+from tracekit.model.units import Unit, write, write_change
+
+TOLERANCE = 0.02
+"""A change of shared kernels within this is no drift."""
+
+_SAME_LAUNCH = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_count"]
+
+
+def drift_control(base: Report, test: Report) -> DriftControl:
+    """Compares the median durations of kernels with the same name, grid, block and registers on both sides.
+
+    The ratio weighs each kernel by its time on the base side: sum(count * test median) / sum(count * base median).
+    """
+    sides = []
+    for report in (base, test):
+        launches = report.frames.get("launches")
+        if launches is None or not len(launches):
+            return DriftControl(0, 0.0, 0.0, None, "No drift control: a side has no timeline with kernels.")
+        kernels = launches[launches["grid_x"].notna()]
+        sides.append(kernels.groupby(_SAME_LAUNCH, sort=False, as_index=False)[["count", "median_ns"]].first())
+    shared = pd.merge(sides[0], sides[1], on=_SAME_LAUNCH, suffixes=("_base", "_test"))
+    if not len(shared):
+        return DriftControl(0, 0.0, 0.0, None, "No drift control: no kernel is launched alike on both sides.")
+    base_ns = float((shared["count_base"] * shared["median_ns_base"]).sum())
+    test_ns = float((shared["count_base"] * shared["median_ns_test"]).sum())
+    ratio = test_ns / base_ns if base_ns else None
+    what = f"{len(shared)} kernels launched alike on both sides took {write_change(ratio)} in the test"
+    share = base_ns / float((sides[0]["count"] * sides[0]["median_ns"]).sum() or 1.0)
+    what += f" ({write(share, Unit.RATIO)} of the base's kernel time)"
+    if ratio is None or abs(ratio - 1) <= TOLERANCE:
+        sentence = f"{what}: no drift between the captures."
+    else:
+        sentence = f"{what}: clocks, temperature or cache state differ between the captures, and deltas include that."
+    return DriftControl(len(shared), base_ns, test_ns, ratio, sentence)

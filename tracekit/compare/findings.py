@@ -1,0 +1,196 @@
+"""The five rows of the question "did fusion help?": both sides of a region in words, and what the difference means."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tracekit.model.report import Change, Comparison, Finding, RegionPair
+from tracekit.model.units import MISSING, Unit, write, write_change
+
+SMALL = 0.02
+"""A relative change within this is called the same."""
+
+
+def main_region(comparison: Comparison) -> RegionPair | None:
+    """The root that both sides have and that costs the base the most device time; None where no root is paired."""
+    roots = [pair for pair in comparison.regions if len(pair.path) == 1 and pair.base_path and pair.test_path]
+
+    def cost(pair: RegionPair) -> float:
+        device = pair.metrics.get("device_ns")
+        value = device.base if device else None
+        return float(value) * pair.base_instances if isinstance(value, int | float) else 0.0
+
+    return max(roots, key=cost, default=None)
+
+
+def findings(pair: RegionPair, latency: Mapping[str, Change]) -> tuple[Finding, ...]:
+    """The rows for one region pair: launches and gaps, DRAM bytes, registers and shared memory, spills and active
+    blocks, and the untraced latency of the full request (``latency``: by protocol)."""
+    return (
+        _launches(pair.metrics),
+        _dram(pair.metrics),
+        _resources(pair.metrics),
+        _blocks(pair.metrics),
+        _latency(pair.metrics, latency),
+    )
+
+
+def _launches(metrics: Mapping[str, Change]) -> Finding:
+    kernels, gap = metrics["kernel_count"], _get(metrics, "gap_ns")
+    meaning = []
+    if kernels.delta is not None:
+        meaning.append(_fewer(kernels.delta, "kernel"))
+    if gap.delta is not None and gap.ratio is not None:
+        launch = _sum(metrics, "gap_host_ns", "gap_launch_call_ns", "gap_launch_latency_ns")
+        meaning.append(
+            f"idle device time {_moved(gap.ratio)}"
+            + (f", {write(launch, Unit.NS, signed=True)} of it host and launch" if launch is not None else "")
+        )
+    return Finding(
+        "Kernel launches and launch gaps",
+        _words(kernels.base, "kernel", gap.base),
+        _words(kernels.test, "kernel", gap.test),
+        f"{write(kernels.delta, Unit.COUNT, signed=True)} kernels, {write(gap.delta, Unit.NS, signed=True)} idle",
+        "; ".join(meaning) or "no timeline on both sides",
+    )
+
+
+def _dram(metrics: Mapping[str, Change]) -> Finding:
+    read, written = metrics["dram_read_bytes"], metrics["dram_write_bytes"]
+    if read.delta is None and written.delta is None:
+        meaning = "not measured in one cache state on both sides: capture DRAM bytes with Nsight Compute"
+    else:
+        changes = [
+            f"{name} {_moved(change.ratio)}"
+            for name, change in (("reads", read), ("writes", written))
+            if change.ratio is not None
+        ]
+        meaning = "; ".join(changes)
+        if all(c.ratio is None or abs(c.ratio - 1) <= SMALL for c in (read, written)):
+            meaning += ": the intermediates are no meaningful part of the traffic here"
+        meaning += f" ({_KIND_WORDS.get(read.kind or '', 'cache state not recorded')})"
+    sides = [
+        f"{write(r, Unit.BYTES)} read, {write(w, Unit.BYTES)} written"
+        for r, w in ((read.base, written.base), (read.test, written.test))
+    ]
+    delta = (
+        f"{write(read.delta, Unit.BYTES, signed=True)} read, {write(written.delta, Unit.BYTES, signed=True)} written"
+    )
+    return Finding("HBM reads and writes", sides[0], sides[1], delta, meaning)
+
+
+_KIND_WORDS = {
+    "in_model": "in model: measured inside the running program",
+    "cold": "cold: each kernel replayed with flushed caches",
+    "replay_warm": "replay-warm: each kernel replayed without a flush",
+}
+
+
+def _resources(metrics: Mapping[str, Change]) -> Finding:
+    registers = _get(metrics, "registers_count")
+    smem = [
+        None if None in (static, dynamic) else float(static) + float(dynamic)  # type: ignore[arg-type]
+        for static, dynamic in (
+            (metrics["static_smem_bytes"].base, metrics["dynamic_smem_bytes"].base),
+            (metrics["static_smem_bytes"].test, metrics["dynamic_smem_bytes"].test),
+        )
+    ]
+    sides = [
+        f"{write(r, Unit.COUNT)} registers, {write(s, Unit.BYTES)} shared"
+        for r, s in ((registers.base, smem[0]), (registers.test, smem[1]))
+    ]
+    if registers.delta is None or None in smem:
+        meaning, delta = "unknown on one side", MISSING
+    else:
+        more = float(smem[1] or 0) - float(smem[0] or 0)
+        delta = f"{write(registers.delta, Unit.COUNT, signed=True)} registers, {write(more, Unit.BYTES, signed=True)}"
+        grew = [name for name, d in (("registers", registers.delta), ("shared memory", more)) if d > 0]
+        if grew:
+            meaning = f"the dominant kernel needs more {' and '.join(grew)}"
+        elif registers.delta or more:
+            meaning = "the dominant kernel needs less local storage"
+        else:
+            meaning = "the dominant kernel needs the same local storage"
+    meaning += " (dominant kernel, per thread and block)"
+    return Finding("Register and shared-memory use", sides[0], sides[1], delta, meaning)
+
+
+def _blocks(metrics: Mapping[str, Change]) -> Finding:
+    spills, blocks = _get(metrics, "spill_instruction_count"), _get(metrics, "active_blocks_count")
+    limiter, fill = metrics["occupancy_limiter"], _get(metrics, "sm_fill_ratio")
+    sides = []
+    for side in ("base", "test"):
+        spilled, active, by, filled = (getattr(change, side) for change in (spills, blocks, limiter, fill))
+        words = "spills unknown" if spilled is None else f"{write(spilled, Unit.COUNT)} spill instructions"
+        held = f"{write(active, Unit.COUNT)} active blocks per SM"
+        sides.append(f"{words}; {held}" + (f" (limit: {by}), SM fill {write(filled, Unit.RATIO)}" if by else ""))
+    meaning = []
+    if spills.delta is not None:
+        meaning.append(
+            "spills appeared" if spills.delta > 0 and not spills.base else _fewer(spills.delta, "spill instruction")
+        )
+    else:
+        meaning.append("spills not measured on both sides")
+    for side, by, filled in (("base", limiter.base, fill.base), ("test", limiter.test, fill.test)):
+        if isinstance(by, str) and "grid" in by and isinstance(filled, float) and filled < 1:
+            meaning.append(f"{side}: the grid fills {write(filled, Unit.RATIO)} of the SMs' room for blocks")
+    if blocks.delta and not any("grid" in text for text in meaning):
+        meaning.append(f"{write(blocks.delta, Unit.COUNT, signed=True)} active blocks per SM")
+    delta = (
+        f"{write(spills.delta, Unit.COUNT, signed=True)} spills, {write(blocks.delta, Unit.COUNT, signed=True)} blocks"
+    )
+    return Finding("Spills and active blocks", sides[0], sides[1], delta, "; ".join(meaning))
+
+
+def _latency(metrics: Mapping[str, Change], latency: Mapping[str, Change]) -> Finding:
+    for protocol in ("synchronized", "pipelined", *latency):
+        if protocol in latency:
+            change = latency[protocol]
+            meaning = (
+                f"untraced, {protocol}, median over processes: {_moved(change.ratio)}"
+                if change.ratio is not None
+                else f"untraced, {protocol}: measured on one side only"
+            )
+            return Finding("Full request latency", *_both(change, Unit.NS), meaning)
+    wall = _get(metrics, "wall_ns")
+    if wall.delta is None:
+        wall = _get(metrics, "device_ns")
+        meaning = "charged device time of the region; no untraced latency on both sides"
+    else:
+        meaning = "traced wall time, which profiling stretches; no untraced latency on both sides"
+    return Finding("Full request latency", *_both(wall, Unit.NS), f"{_moved(wall.ratio)} ({meaning})")
+
+
+def _both(change: Change, unit: Unit) -> tuple[str, str, str]:
+    delta = f"{write(change.delta, unit, signed=True)} ({write_change(change.ratio)})"
+    return write(change.base, unit), write(change.test, unit), delta
+
+
+_NOTHING = Change(None, None, None, None, "", "none")
+
+
+def _get(metrics: Mapping[str, Change], name: str) -> Change:
+    return metrics.get(name, _NOTHING)
+
+
+def _sum(metrics: Mapping[str, Change], *names: str) -> float | None:
+    deltas = [_get(metrics, name).delta for name in names]
+    return None if None in deltas else float(sum(delta for delta in deltas if delta is not None))
+
+
+def _words(count: float | int | str | None, noun: str, idle: float | int | str | None) -> str:
+    return f"{write(count, Unit.COUNT)} {noun}s, {write(idle, Unit.NS)} idle"
+
+
+def _moved(ratio: float | None) -> str:
+    if ratio is None:
+        return "unknown"
+    if abs(ratio - 1) <= SMALL:
+        return f"about the same ({write_change(ratio)})"
+    return f"{'fell' if ratio < 1 else 'rose'} by {write(abs(ratio - 1), Unit.RATIO)}"
+
+
+def _fewer(delta: float, noun: str) -> str:
+    if not delta:
+        return f"the same number of {noun}s"
+    return f"{write(abs(delta), Unit.COUNT)} {'fewer' if delta < 0 else 'more'} {noun}s"

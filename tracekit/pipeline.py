@@ -1,0 +1,57 @@
+"""Composes the rooms: open a trace, analyze it, compare two. The only module that knows them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from os import PathLike
+from pathlib import Path
+
+from tracekit.analyze import analyze as _analyze
+from tracekit.analyze import idle_report as idle_report
+from tracekit.compare import compare as _compare
+from tracekit.compare import findings as findings
+from tracekit.compare import main_region as main_region
+from tracekit.model.report import Comparison, Report
+from tracekit.model.trace import Trace
+from tracekit.read import add_counters, read_trace
+
+_SLOW_TABLES = ("kernels", "calls", "ranges")
+
+
+def open_trace(path: str | PathLike[str], *, counters: Sequence[str | PathLike[str]] = ()) -> Trace:
+    """The trace at ``path``: a bundle folder, an nsys ``.sqlite``, an ``.ncu-rep`` or an ncu CSV.
+
+    ``counters`` adds Nsight Compute files to it; ``cold=FILE``, ``replay_warm=FILE`` or ``in_model=FILE`` tells the
+    cache state that a CSV does not record. Raises InputError for a file that cannot be used.
+    """
+    trace = read_trace(Path(path))
+    for item in counters:
+        add_counters(trace, str(item))
+    return trace
+
+
+def analyze(trace: Trace | str | PathLike[str], *, counters: Sequence[str | PathLike[str]] = ()) -> Report:
+    """The report of a trace: every region's metrics, with coverage and notes. Times in ns, sizes in bytes."""
+    if not isinstance(trace, Trace):
+        trace = open_trace(trace, counters=counters)
+    if trace.has_timeline:
+        with ThreadPoolExecutor(len(_SLOW_TABLES)) as pool:
+            list(pool.map(trace.table, _SLOW_TABLES))
+    return _analyze(trace)
+
+
+def diff(
+    base: Report | Trace | str | PathLike[str],
+    test: Report | Trace | str | PathLike[str],
+    *,
+    rename: Sequence[tuple[str, str]] = (),
+    waive: Sequence[str] = (),
+) -> Comparison:
+    """``test`` against ``base``: regions paired by path, kernels many to many, every metric's delta and ratio.
+
+    ``rename`` maps labels of the base to labels of the test. ``waive`` names conditions that may differ. Raises
+    NotComparableError where another condition differs.
+    """
+    reports = [side if isinstance(side, Report) else analyze(side) for side in (base, test)]
+    return _compare(reports[0], reports[1], rename=rename, waive=waive)

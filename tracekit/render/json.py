@@ -1,0 +1,121 @@
+"""Writes reports and comparisons as JSON: the stable contract, ``schema_version`` 1."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from tracekit.errors import NotComparableError
+from tracekit.model.report import Comparison, KernelTotal, Metric, RegionPair, Report
+
+SCHEMA_VERSION: Final = 1
+
+
+def show_json(report: Report) -> str:
+    """A report. ``value`` is the median over instances; ``null`` is missing, and a note says why."""
+    return _dump(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "capture": report.capture,
+            "coverage": asdict(report.coverage),
+            "latency": [asdict(entry) for entry in report.latency],
+            "notes": report.notes,
+            "regions": [
+                {
+                    "path": region.path,
+                    "instances": region.instances,
+                    "metrics": {name: _metric(metric) for name, metric in region.metrics.items()},
+                    "kernels": [_kernel(kernel) for kernel in region.kernels],
+                    "notes": region.notes,
+                }
+                for region in report.regions
+            ],
+            "kernels": [_kernel(kernel) for kernel in report.kernels],
+        }
+    )
+
+
+def diff_json(comparison: Comparison) -> str:
+    """A comparison. ``path`` is the base's, or the test's where only the test has the region."""
+    return _dump(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "comparable": comparison.comparable,
+            "base": comparison.base.capture,
+            "test": comparison.test.capture,
+            "mismatches": [asdict(mismatch) for mismatch in comparison.mismatches],
+            "unknown": comparison.unknown,
+            "latency": {name: asdict(change) for name, change in comparison.latency.items()},
+            "drift": asdict(comparison.drift),
+            "notes": comparison.notes,
+            "regions": [_pair(pair) for pair in comparison.regions],
+        }
+    )
+
+
+def refusal_json(error: NotComparableError) -> str:
+    """The answer where two captures are not comparable: the contract's shape, without regions."""
+    return _dump(
+        {
+            "schema_version": SCHEMA_VERSION,
+            "comparable": False,
+            "mismatches": [asdict(mismatch) for mismatch in error.mismatches],
+            "unknown": error.unknown,
+            "notes": [str(error)],
+            "regions": [],
+        }
+    )
+
+
+def gaps_json(data: Mapping[str, Any]) -> str:
+    """A gap report, as :func:`tracekit.analyze.idle.idle_report` makes it."""
+    return _dump({"schema_version": SCHEMA_VERSION, **data})
+
+
+def _dump(data: Mapping[str, Any]) -> str:
+    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+
+
+def _metric(metric: Metric) -> dict[str, Any]:
+    out: dict[str, Any] = {"value": metric.value}
+    if not isinstance(metric.value, str):
+        out |= {"p20": metric.p20, "p80": metric.p80, "sum": metric.sum}
+    out["unit"] = metric.unit
+    if metric.kind:
+        out["kind"] = metric.kind
+    if len(metric.kinds) > 1:
+        out["kinds"] = {kind: _metric(one) for kind, one in metric.kinds.items()}
+    return out
+
+
+def _kernel(kernel: KernelTotal) -> dict[str, Any]:
+    return {
+        "name": kernel.name,
+        "count": kernel.count,
+        "busy_ns": kernel.busy_ns,
+        "duration_ns": kernel.duration_ns,
+    }
+
+
+def _pair(pair: RegionPair) -> dict[str, Any]:
+    return {
+        "path": pair.path,
+        "base_path": pair.base_path,
+        "test_path": pair.test_path,
+        "instances": {"base": pair.base_instances, "test": pair.test_instances},
+        "metrics": {
+            name: {key: value for key, value in asdict(change).items() if key != "kind" or value is not None}
+            for name, change in pair.metrics.items()
+        },
+        "kernels": [
+            {
+                "match": match.match,
+                "base": [_kernel(kernel) for kernel in match.base],
+                "test": [_kernel(kernel) for kernel in match.test],
+            }
+            for match in pair.kernels
+        ],
+        "notes": pair.notes,
+    }

@@ -1,0 +1,220 @@
+"""Writes reports, comparisons and gap reports for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from tracekit.model.labels import Path
+from tracekit.model.report import Change, Comparison, Finding, Metric, Region, RegionPair, Report
+from tracekit.model.tables import GAP_PARTS, REGION_METRICS
+from tracekit.model.units import MISSING, Unit, write, write_change
+
+_GOOD, _BAD, _MUTED = "green", "red", "dim"
+_SHOW_COLUMNS: Final = (
+    ("kernels", "kernel_count"), ("charged", "device_ns"), ("busy", "busy_ns"), ("idle", "gap_ns"),
+    ("read", "dram_read_bytes"), ("written", "dram_write_bytes"), ("regs", "registers_count"),
+    ("spills", "spill_instruction_count"), ("blocks", "active_blocks_count"), ("limited by", "occupancy_limiter"),
+)  # fmt: skip
+_DIFF_COLUMNS: Final = (("kernels", "kernel_count"), ("charged", "device_ns"), ("busy", "busy_ns"), ("idle", "gap_ns"))
+
+
+def show_text(report: Report, *, depth: int | None = None) -> RenderableType:
+    """A report: the capture, its coverage, and the region tree with medians over instances."""
+    return Group(
+        _capture(report.capture, "capture"),
+        _coverage(report),
+        *_latency_lines(report),
+        _region_table(report.regions, depth),
+        _legend("charged", "busy", "idle"),
+        *_notes(report.notes),
+        *_notes(_common(report.regions)),
+    )
+
+
+def diff_text(
+    comparison: Comparison, rows: Sequence[Finding], main: RegionPair | None, *, depth: int | None = None
+) -> RenderableType:
+    """A comparison: what was compared, the five rows for the main region, then every region."""
+    return Group(
+        _capture(comparison.base.capture, "base"),
+        _capture(comparison.test.capture, "test"),
+        _findings(rows),
+        _pair_table(comparison.regions, depth),
+        _legend("charged", "busy", "idle"),
+        _kernel_table(main),
+        *_notes(comparison.notes),
+    )
+
+
+def gaps_text(data: Mapping[str, Any]) -> RenderableType:
+    """A gap report: devices, lengths, causes, regions and the longest gaps."""
+    devices = _table("device", "operations", "span", "busy", "idle", "gaps", "busy %", title="Devices")
+    for device in data["devices"]:
+        devices.add_row(
+            str(device["device_id"]),
+            f"{device['operations']:,}",
+            *(write(device[name], Unit.NS) for name in ("span_ns", "busy_ns", "gap_ns")),
+            f"{device['gaps']:,}",
+            write(device["busy_ratio"], Unit.RATIO),
+        )
+    lengths = _table("length", "gaps", "idle", title="Gaps by length")
+    for bin_ in data["histogram"]:
+        if bin_["gaps"]:
+            low = write(bin_["from_ns"], Unit.NS)
+            span = f"{low} and longer" if bin_["below_ns"] is None else f"{low} to {write(bin_['below_ns'], Unit.NS)}"
+            lengths.add_row(span, f"{bin_['gaps']:,}", write(bin_["gap_ns"], Unit.NS))
+    total = sum(data["parts"].values())
+    causes = _table("part", "idle", "share", "what the host did", title="Gaps by cause", left=(0, 3))
+    for part in GAP_PARTS:
+        name = f"gap_{part}_ns"
+        share = data["parts"][name] / total if total else None
+        if data["parts"][name]:
+            causes.add_row(
+                part, write(data["parts"][name], Unit.NS), write(share, Unit.RATIO), REGION_METRICS[name].doc
+            )
+    longest = _table("idle", "ended by", "region", "main part", title="Longest gaps", left=(1, 2, 3))
+    for gap in data["longest"]:
+        part = max(gap["parts"], key=gap["parts"].get)
+        longest.add_row(
+            write(gap["gap_ns"], Unit.NS),
+            _short(gap["ended_by"]),
+            " / ".join(gap["path"] or ()) or MISSING,
+            part.removeprefix("gap_").removesuffix("_ns"),
+        )
+    return Group(_capture(data["capture"], "capture"), devices, lengths, causes, longest, *_notes(data["notes"]))
+
+
+def _capture(capture: Mapping[str, Any], role: str) -> RenderableType:
+    name = capture["capture_id"] or capture["source"]
+    gpus = ", ".join(dict.fromkeys(str(gpu["name"] or "unknown GPU") for gpu in capture["gpus"])) or "no GPU described"
+    facts = [f"{capture['tool']} {capture['tool_version'] or ''}".strip(), gpus]
+    facts += [str(capture["variant"])] if capture["variant"] else []
+    facts += [f"{name} {value}" for name, value in capture["conditions"].items() if name not in ("gpu", "model")]
+    return Text.assemble((f"{role:8}", "bold"), (str(name), "bold cyan"), "  ", (" · ".join(facts), _MUTED))
+
+
+def _coverage(report: Report) -> RenderableType:
+    coverage = report.coverage
+    words = f"{coverage.attributed:,} of {coverage.operations:,} device operations are inside a range"
+    if coverage.without_call:
+        words += f"; {coverage.without_call:,} have no launch call in the capture"
+    return Text(f"{'':8}{words}", style=_MUTED)
+
+
+def _latency_lines(report: Report) -> Iterable[RenderableType]:
+    for entry in report.latency:
+        yield Text(
+            f"{'':8}untraced latency, {entry.protocol}: {write(entry.median_ns, Unit.NS)} (median of "
+            f"{entry.processes} processes, p20 {write(entry.p20_ns, Unit.NS)}, p80 {write(entry.p80_ns, Unit.NS)})",
+            style=_MUTED,
+        )
+
+
+def _region_table(regions: Sequence[Region], depth: int | None) -> Table:
+    table = _table("region", "×", *(title for title, _ in _SHOW_COLUMNS), left=(0, len(_SHOW_COLUMNS) + 1))
+    for region in regions:
+        if depth is None or len(region.path) <= depth:
+            cells = [_metric(region.metrics.get(name)) for _, name in _SHOW_COLUMNS]
+            table.add_row(_indent(region.path), f"{region.instances:,}", *cells)
+    return table
+
+
+def _metric(metric: Metric | None) -> str:
+    return MISSING if metric is None else write(metric.value, metric.unit)
+
+
+def _pair_table(pairs: Sequence[RegionPair], depth: int | None) -> Table:
+    columns = [title for name, _ in _DIFF_COLUMNS for title in (f"{name} base", "test", "change")]
+    table = _table("region", *columns, title="Regions (medians over instances)")
+    for pair in pairs:
+        if depth is None or len(pair.path) <= depth:
+            cells: list[str | Text] = []
+            for _, name in _DIFF_COLUMNS:
+                change = pair.metrics.get(name)
+                if change is None:
+                    cells += [MISSING] * 3
+                else:
+                    cells += [write(change.base, change.unit), write(change.test, change.unit), _moved(change)]
+            side = {(True, False): " (base only)", (False, True): " (test only)"}
+            only = side.get((pair.base_path is not None, pair.test_path is not None), "")
+            table.add_row(_indent(pair.path) + only, *cells)
+    return table
+
+
+def _moved(change: Change) -> Text:
+    """A change as words and colour: green where it improved by more than 2 %."""
+    text = write_change(change.ratio)
+    if change.ratio is None and change.delta is not None:
+        text = write(change.delta, change.unit, signed=True)
+    if change.ratio is None or abs(change.ratio - 1) <= 0.02 or change.better == "none":
+        return Text(text)
+    improved = (change.ratio < 1) == (change.better == "lower")
+    return Text(text, style=_GOOD if improved else _BAD)
+
+
+def _findings(rows: Sequence[Finding]) -> RenderableType:
+    table = _table("compare", "base", "test", "difference", "what it means", left=(0, 1, 2, 3, 4), lines=True)
+    for row in rows:
+        table.add_row(Text(row.topic, style="bold"), row.base, row.test, row.delta, row.meaning)
+    return Panel(table, title="Did it help?", border_style="cyan") if rows else Text("")
+
+
+def _kernel_table(pair: RegionPair | None) -> RenderableType:
+    if pair is None:
+        return Text("")
+    table = _table("match", "base kernel", "count", "busy", "test kernel", "count", "busy", left=(0, 1, 4), lines=True)
+    table.title = f"Kernels of {' / '.join(pair.path)} (totals over all instances)"
+    for match in pair.kernels:
+        sides = [
+            [
+                "\n".join(_short(kernel.name) for kernel in side) or MISSING,
+                "\n".join(f"{kernel.count:,}" for kernel in side),
+                "\n".join(write(kernel.busy_ns, Unit.NS) for kernel in side),
+            ]
+            for side in (match.base, match.test)
+        ]
+        table.add_row(match.match.replace("_", " "), *sides[0], *sides[1])
+    return table
+
+
+def _common(regions: Sequence[Region]) -> list[str]:
+    """The notes that most regions share, once; the rest are in the JSON."""
+    counts: dict[str, int] = {}
+    for region in regions:
+        for note in region.notes:
+            counts[note] = counts.get(note, 0) + 1
+    return [note for note, count in counts.items() if count * 2 > len(regions)]
+
+
+def _notes(notes: Iterable[str]) -> list[RenderableType]:
+    return [Text.assemble(("note  ", "yellow"), (note, _MUTED)) for note in notes]
+
+
+def _legend(*names: str) -> RenderableType:
+    words = {
+        "charged": "charged: busy time not covered by earlier operations plus the gaps ended; additive",
+        "busy": "busy: union of the region's operations",
+        "idle": "idle: gaps that its operations end",
+    }
+    return Text(" · ".join(words[name] for name in names), style=_MUTED)
+
+
+def _table(*columns: str, title: str | None = None, left: Sequence[int] = (0,), lines: bool = False) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", show_lines=lines, header_style="bold")
+    for at, column in enumerate(columns):
+        table.add_column(column, justify="left" if at in left else "right", overflow="fold")
+    return table
+
+
+def _indent(path: Path) -> str:
+    return "  " * (len(path) - 1) + path[-1]
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 72 else name[:69] + "..."
