@@ -175,7 +175,7 @@ def main() -> None:
     try:
         app()
     except TracekitError as error:
-        print(f"tracekit: {error}", file=sys.stderr)
+        sys.stderr.write(f"tracekit: {error}\n")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()

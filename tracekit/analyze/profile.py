@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 
 import numpy as np
 import pandas as pd
 
 from tracekit.analyze.counters import OF_KERNEL, SUMMED, UNKNOWN_KIND
-from tracekit.analyze.summary import OF_LAUNCH, counter_metrics, launch_metrics, same_for_all
+from tracekit.analyze.dominant import OF_LAUNCH, launch_metrics
+from tracekit.analyze.regions import LEDGER
+from tracekit.analyze.summary import MEASURED, counter_metrics, explain, same_for_all
 from tracekit.model import labels
 from tracekit.model.labels import UNATTRIBUTED, Path
 from tracekit.model.report import KernelTotal, Metric, Region
 from tracekit.model.tables import REGION_METRICS
 
-_NOTE = (
-    "an Nsight Compute report has no times: durations, gaps and instances are unknown; launches count as one instance"
+_NO_TIMES = "an Nsight Compute report has no times"
+_ONE_INSTANCE = (
+    "An Nsight Compute report has no times and no instances: the launches of a region count as one instance."
 )
 
 
 def profile_regions(files: Sequence[pd.DataFrame]) -> tuple[tuple[Region, ...], tuple[str, ...]]:
-    """The regions of counters tables, with the metrics that launches alone tell; and notes on how they were made."""
-    frames = [frame.assign(file=number) for number, frame in enumerate(files)]
-    if not frames:
-        return (), ("no Nsight Compute results",)
-    results = pd.concat(frames, ignore_index=True)
+    """The regions of counters tables, with the metrics that launches alone tell; and notes on how they were made.
+
+    A result of a whole range is an instance of its own.
+    """
+    if not files:
+        return (), ("The capture holds neither a timeline nor Nsight Compute results.",)
+    results = pd.concat([frame.assign(file=number) for number, frame in enumerate(files)], ignore_index=True)
     paths = _paths(results["nvtx"])
-    order = list(dict.fromkeys(prefix for path in paths for prefix in (path[: n + 1] for n in range(len(path)))))
+    is_kernel = (results["workload_type"] == "kernel").to_numpy(bool)
     regions = []
-    for path in sorted(order, key=lambda p: _position(p, order)):
+    for path in _preorder(paths):
         inside = np.array([own[: len(path)] == path for own in paths])
         exactly = np.array([own == path for own in paths])
-        is_kernel = (results["workload_type"] == "kernel").to_numpy(bool)
         regions.append(_region(path, results[inside & is_kernel], results[exactly & ~is_kernel]))
-    return tuple(regions), (_NOTE,)
-
-
-def _position(path: Path, order: Sequence[Path]) -> list[int]:
-    return [order.index(path[: n + 1]) for n in range(len(path))]
+    return tuple(regions), (_ONE_INSTANCE,)
 
 
 def _paths(nvtx: pd.Series) -> list[Path]:
-    """One path for each result. A report tells how each domain nests, not how domains interleave: the domain that
-    most results have is taken as the outer one."""
+    """One path for each result.
+
+    A report tells how each domain nests, not how domains interleave: the domain that most results have is taken as
+    the outer one.
+    """
     seen = Counter(domain for stacks in nvtx for domain, stack in stacks if stack)
     rank = {domain: place for place, (domain, _) in enumerate(seen.most_common())}
     paths = []
@@ -51,40 +54,75 @@ def _paths(nvtx: pd.Series) -> list[Path]:
         ordered = sorted((item for item in stacks if item[1]), key=lambda item: rank[item[0]])
         path = tuple(labels.normalize(label) for _, stack in ordered for label in stack)
         paths.append(path or (UNATTRIBUTED,))
-    return paths
+    whole = {path: _only_longer(path, set(paths)) for path in set(paths)}
+    return [whole[path] for path in paths]
+
+
+def _only_longer(path: Path, paths: Set[Path]) -> Path:
+    """The one longer path that ends in ``path``: a replayed range is mostly reported without what encloses it."""
+    longer = [other for other in paths if len(other) > len(path) and other[-len(path) :] == path]
+    return longer[0] if len(longer) == 1 else path
+
+
+def _preorder(paths: Sequence[Path]) -> list[Path]:
+    """Every path and what encloses it, each before those inside it, siblings in order of appearance."""
+    seen: dict[Path, int] = {}
+    for path in paths:
+        for length in range(1, len(path) + 1):
+            seen.setdefault(path[:length], len(seen))
+    return sorted(seen, key=lambda path: [seen[path[:length]] for length in range(1, len(path) + 1)])
 
 
 def _region(path: Path, launches: pd.DataFrame, ranges: pd.DataFrame) -> Region:
-    sums: dict[str, dict[str, tuple[float, ...]]] = {}
-    notes = []
-    for _, rows in launches.groupby("file"):
-        kind = rows["kind"].iloc[0]
-        known = sums.setdefault(UNKNOWN_KIND if pd.isna(kind) else str(kind), {})
-        for metric in SUMMED:
-            if rows[metric].notna().all():
-                known.setdefault(metric, (float(rows[metric].sum()),))
-    for _, rows in ranges.groupby("file"):
-        for metric in SUMMED:
-            if len(measured := rows[metric].dropna()):
-                sums.setdefault("in_model", {}).setdefault(metric, tuple(measured.astype(float)))
-    metrics = {name: Metric(None, REGION_METRICS[name].unit) for name in (*OF_LAUNCH, *OF_KERNEL)}
-    metrics |= counter_metrics(sums)
+    """One region from the launches inside it and the results that measured it as a whole."""
     first = launches[launches["file"] == launches["file"].min()]
+    metrics = {name: same_for_all(name, None) for name in (*MEASURED, *OF_LAUNCH, *OF_KERNEL)}
+    metrics |= counter_metrics(_sums(launches, ranges))
+    reasons: dict[str, str] = dict.fromkeys(MEASURED, _NO_TIMES)
+    reasons |= dict.fromkeys((*OF_LAUNCH, *OF_KERNEL), "no single launch was profiled")
+    reasons |= dict.fromkeys(SUMMED, "not among the profiled metrics")
+    notes: list[str] = []
     if len(first):
         metrics["kernel_count"] = same_for_all("kernel_count", float(len(first)))
-        longest = first["duration_ns"].to_numpy(float, na_value=-1.0).argmax()
-        dominant = first.iloc[[longest]].assign(device_id=0)
-        gpus = dominant[["device_id", "cc_major", "cc_minor", "sm_count"]]
-        values, launch_notes = launch_metrics(dominant.assign(local_thread_bytes=pd.NA).reset_index(drop=True), gpus)
-        for name, own in values[0].items():
-            metrics[name] = same_for_all(name, own)
-        for name in OF_KERNEL:
-            value = dominant[name].iloc[0]
-            metrics[name] = same_for_all(name, None if pd.isna(value) else float(value))
-        notes += [f"registers, shared memory, active blocks and waves are those of {dominant['short_name'].iloc[0]}"]
-        notes += launch_notes[0]
-    ordered = {column.name: metrics[column.name] for column in REGION_METRICS if column.name in metrics}
-    instances = max(1, len(ranges)) if not len(first) else 1
-    counts = Counter(first["name"].astype(str))
-    kernels = tuple(KernelTotal(name, count, None, None) for name, count in counts.most_common())
-    return Region(path, instances, ordered, kernels, (_NOTE, *notes))
+        own, own_reasons, own_notes = _dominant(first)
+        metrics |= own
+        reasons |= own_reasons
+        notes += own_notes
+    ordered = {
+        column.name: metrics[column.name]
+        for column in REGION_METRICS
+        if column.name in metrics and column.name not in LEDGER
+    }
+    notes += explain((name, reasons[name]) for name, metric in ordered.items() if metric.value is None)
+    kernels = tuple(KernelTotal(name, count, None, None) for name, count in Counter(first["name"].astype(str)).items())
+    return Region(path, 1 if len(first) else max(1, len(ranges)), ordered, kernels, tuple(notes))
+
+
+def _sums(launches: pd.DataFrame, ranges: pd.DataFrame) -> dict[str, dict[str, tuple[float, ...]]]:
+    """Summed counters by kind and metric: one value of all launches, or one value a measured range."""
+    sums: dict[str, dict[str, tuple[float, ...]]] = {}
+    for rows, whole_range in ((launches, False), (ranges, True)):
+        for _, own in rows.groupby("file"):
+            kind = own["kind"].iloc[0]
+            known = sums.setdefault(UNKNOWN_KIND if pd.isna(kind) else str(kind), {})
+            for metric in SUMMED:
+                if own[metric].notna().all():
+                    values = own[metric].astype(float)
+                    known.setdefault(metric, tuple(values) if whole_range else (float(values.sum()),))
+    return sums
+
+
+def _dominant(launches: pd.DataFrame) -> tuple[dict[str, Metric], dict[str, str], list[str]]:
+    """The metrics of the longest launch, reasons for those missing, and notes."""
+    longest = int(launches["duration_ns"].to_numpy(float, na_value=-1.0).argmax())
+    leader = launches.iloc[longest : longest + 1].reset_index(drop=True)
+    leader = leader.assign(device_id=0, local_thread_bytes=pd.array([pd.NA], dtype="Int64"))
+    values, reasons, notes = launch_metrics(leader, leader)
+    metrics = {name: same_for_all(name, value) for name, value in values[0].items()}
+    for name in OF_KERNEL:
+        ratio = leader[name].iloc[0]
+        metrics[name] = same_for_all(name, None if pd.isna(ratio) else float(ratio))
+    told = f"registers, shared memory, active blocks and waves are those of {leader['short_name'].iloc[0]}"
+    not_profiled = dict.fromkeys((*OF_KERNEL, *OF_LAUNCH), "not among the profiled metrics")
+    not_there = {"local_thread_bytes": "an Nsight Compute report does not tell"}
+    return metrics, not_profiled | reasons[0] | not_there, [told, *notes[0]]

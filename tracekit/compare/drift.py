@@ -31,7 +31,8 @@ def drift_control(base: Report, test: Report) -> DriftControl:
     base_ns = float((shared["count_base"] * shared["median_ns_base"]).sum())
     test_ns = float((shared["count_base"] * shared["median_ns_test"]).sum())
     ratio = test_ns / base_ns if base_ns else None
-    what = f"{len(shared)} kernels launched alike on both sides took {write_change(ratio)} in the test"
+    kernels_word = "kernel" if len(shared) == 1 else "kernels"
+    what = f"{len(shared)} {kernels_word} launched alike on both sides took {write_change(ratio)} in the test"
     share = base_ns / float((sides[0]["count"] * sides[0]["median_ns"]).sum() or 1.0)
     what += f" ({write(share, Unit.RATIO)} of the base's kernel time)"
     if ratio is None or abs(ratio - 1) <= TOLERANCE:

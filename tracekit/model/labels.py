@@ -19,7 +19,8 @@ Path = tuple[str, ...]
 """A region: the chain of enclosing labels, outermost first. A tuple, because a label may contain a slash."""
 
 _ROOT = re.compile(r"(?P<variant>[^/]+)/T(?P<tokens>\d+)/(?P<phase>[^/]+)")
-_RUNNING_NUMBER = re.compile(r", (?:seq|op_id|input_op_ids) = (?:\[[^\]]*\]+|[^,\[]*)(?=,|$)")
+_LIST = r"\[(?:[^\[\]]|\[[^\]]*\])*\]"
+_RUNNING_NUMBER = re.compile(rf", (?:seq|op_id|input_op_ids) = (?:{_LIST}|[^,\[]*)(?=,|$)")
 
 
 @dataclass(frozen=True)
