@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from os import PathLike
+from os import PathLike, path
 from pathlib import Path
 
 from tracekit.analyze import analyze as _analyze
@@ -12,11 +12,14 @@ from tracekit.analyze import idle_report as idle_report
 from tracekit.compare import compare as _compare
 from tracekit.compare import findings as findings
 from tracekit.compare import main_region as main_region
+from tracekit.errors import InputError
+from tracekit.model import manifest
 from tracekit.model.report import Comparison, Report
 from tracekit.model.trace import Trace
 from tracekit.read import add_counters, read_trace
 
 _SLOW_TABLES = ("kernels", "calls", "ranges")
+_BARE_FILES = {".sqlite", ".ncu-rep", ".csv"}
 
 
 def open_trace(path: str | PathLike[str], *, counters: Sequence[str | PathLike[str]] = ()) -> Trace:
@@ -55,3 +58,46 @@ def diff(
     """
     reports = [side if isinstance(side, Report) else analyze(side) for side in (base, test)]
     return _compare(reports[0], reports[1], rename=rename, waive=waive)
+
+
+def samples_directory() -> Path:
+    """The bundled sample traces: inside an installed package, or beside it in a checkout."""
+    package = Path(__file__).parent
+    places = (package / "sample_traces", package.parent / "sample_traces")
+    for place in places:
+        if place.is_dir():
+            return place
+    raise InputError(
+        places[0],
+        expected="the bundled sample traces",
+        found="no such folder",
+        remedy="install tracekit again, or name a folder of traces",
+    )
+
+
+def list_traces(directory: str | PathLike[str]) -> dict[str, Path]:
+    """The traces in a folder by name: bundles and bare report files, and the folder itself where it is a bundle.
+
+    Lists by name alone; a file that cannot be used says so when it is opened. Raises InputError for what is no folder.
+    """
+    folder = Path(directory)
+    try:
+        entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
+    except OSError as error:
+        raise InputError(
+            folder,
+            expected="a folder of traces",
+            found=(error.strerror or str(error)).lower(),
+            remedy="name a folder that holds trace bundles or report files",
+        ) from None
+    own = {folder.resolve().name: folder} if _is_bundle(folder) else {}
+    return own | {
+        entry.name: entry
+        for entry in entries
+        if _is_bundle(entry) or (entry.suffix in _BARE_FILES and path.isfile(entry))
+    }
+
+
+def _is_bundle(folder: Path) -> bool:
+    """Whether a manifest can be seen there; os.path, since pathlib raises for a folder that one may not enter."""
+    return path.isfile(folder / manifest.FILE_NAME)

@@ -90,10 +90,6 @@ def roll_up(ranges: pd.DataFrame, nesting: Nesting, timeline: Timeline, launches
         },
         copy=False,
     )
-    for part in HOST_PARTS:
-        distorted = totals["distorted"] > 0
-        if distorted.any():
-            frame[f"gap_{part}_ns"] = _nullable(totals[f"gap_{part}_ns"], ~distorted)
     roots = np.flatnonzero(depth[:outside] == 0)
     ledger, closed = _ledger(ranges, roots, timeline, span_low, span_high, busy, _root_of(owner, parent))
     for name in LEDGER:
@@ -101,6 +97,12 @@ def roll_up(ranges: pd.DataFrame, nesting: Nesting, timeline: Timeline, launches
         known = np.zeros(count, bool)
         values[roots], known[roots] = ledger[name], closed
         frame[name] = _nullable(values, known)
+    # One rule a path, since a median over the few instances that happen to know would mislead.
+    distorted = count_by(path_id[totals["distorted"] > 0], len(nesting.paths) + 1)[path_id] > 0
+    if distorted.any():
+        for part in HOST_PARTS:
+            for name in (f"gap_{part}_ns", f"wall_gap_{part}_ns"):
+                frame[name] = frame[name].astype("Int64").mask(distorted)
     if not (owner == outside).any():
         frame = frame.iloc[:outside]
     return Regions(frame, pd.concat(kernels, ignore_index=True))

@@ -75,20 +75,22 @@ def _metrics(
         notes += counters.notes
     notes += [*measured.partly_known(path_id), *ledger.partly_known(path_id)]
     missing = [name for name, metric in metrics.items() if metric.value is None]
-    notes += explain((name, _reason(name, leader, counters)) for name in missing)
+    closed = ledger.of(path_id).get("wall_ns")
+    has_wall = closed is not None and closed.value is not None
+    notes += explain((name, _reason(name, has_wall, leader, counters)) for name in missing)
     ordered = {column.name: metrics[column.name] for column in REGION_METRICS if column.name in metrics}
     return ordered, tuple(dict.fromkeys(notes))
 
 
-def _reason(name: str, leader: Dominant | None, counters: RegionCounters | None) -> str:
+def _reason(name: str, has_wall: bool, leader: Dominant | None, counters: RegionCounters | None) -> str:
     """Why a metric of a region is missing."""
-    if name in LEDGER:
+    if name in LEDGER and not has_wall:
         return "there is no range, or its work ran on several devices"
     if name == "host_ns":
         return "no NVTX range was open"
     if name == "device_span_ns":
         return "no device work was launched"
-    if name in MEASURED:
+    if name in MEASURED or name in LEDGER:
         return "tracing the graph by node slows its launch, so the host's part in the gap is unknown"
     if name in OF_LAUNCH:
         return leader.reasons.get(name, "the capture lacks it") if leader else "no kernel was launched"

@@ -14,6 +14,8 @@ class Unit(StrEnum):
     RATIO = "ratio"
     BYTES_PER_SECOND = "bytes/s"
     WAVES = "waves"
+    BLOCKS = "blocks"
+    THREADS = "threads"
     ID = "id"
     TEXT = "text"
     FLAG = "flag"

@@ -114,6 +114,8 @@ _EXPONENTS: Final[dict[Unit, dict[str, int]]] = {
     Unit.RATIO: {"": -2, "%": -2},
     Unit.COUNT: _COUNTS,
     Unit.WAVES: _COUNTS,
+    Unit.BLOCKS: _COUNTS,
+    Unit.THREADS: _COUNTS,
     Unit.ID: {"": 0},
 }
 """Powers of ten from ncu's spellings of a unit, old and new, to the column's unit; no unit means ncu's base unit."""
