@@ -21,6 +21,7 @@ ALLOWED = {
     "app": {"errors", "model", "pipeline", "render"},
     "cli": {"errors", "model", "pipeline", "render", "app"},
     "__init__": {"pipeline"},
+    "__main__": {"cli"},
 }
 
 # Third-party and system modules that have one home.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from os import PathLike, path
+from os import PathLike
+from os.path import isfile
 from pathlib import Path
 
 from tracekit.analyze import analyze as _analyze
@@ -92,12 +93,10 @@ def list_traces(directory: str | PathLike[str]) -> dict[str, Path]:
         ) from None
     own = {folder.resolve().name: folder} if _is_bundle(folder) else {}
     return own | {
-        entry.name: entry
-        for entry in entries
-        if _is_bundle(entry) or (entry.suffix in _BARE_FILES and path.isfile(entry))
+        entry.name: entry for entry in entries if _is_bundle(entry) or (entry.suffix in _BARE_FILES and isfile(entry))
     }
 
 
 def _is_bundle(folder: Path) -> bool:
     """Whether a manifest can be seen there; os.path, since pathlib raises for a folder that one may not enter."""
-    return path.isfile(folder / manifest.FILE_NAME)
+    return isfile(folder / manifest.FILE_NAME)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,83 +44,140 @@ class Regions:
 def roll_up(ranges: pd.DataFrame, nesting: Nesting, timeline: Timeline, launches: Launches) -> Regions:
     """The metrics of every region instance. A region's operations include those of the regions inside it."""
     ops = timeline.operations
-    outside = len(ranges)  # the pseudo region of operations outside every range
-    count = outside + 1
-    owner = np.where(ops.range >= 0, ops.range, outside)
-    parent = np.append(nesting.parent, NONE)
-    depth = np.append(nesting.depth, 0)
-    path_id = np.append(nesting.path_id, len(nesting.paths))
-
-    totals = _direct_totals(timeline, owner, count)
-    span_low = np.full(count, np.iinfo(np.int64).max)
-    span_high = np.full(count, np.iinfo(np.int64).min)
-    np.minimum.at(span_low, owner, ops.start)
-    np.maximum.at(span_high, owner, ops.end)
-    busy = np.zeros(count, np.int64)
-    kernels: list[pd.DataFrame] = []
-    current = owner
-    for members, rows in _levels(parent, depth):
-        at = np.flatnonzero(depth[current] == depth[members[0]]) if len(members) else np.empty(0, np.int64)
-        covered = _charged_within(current[at], ops.device[at], ops.start[at], ops.end[at])
-        busy += sum_by(current[at], covered, count)
-        kernels.append(_by_launch(path_id[current[at]], launches, at, covered, ops.end[at] - ops.start[at]))
-        if len(rows):
-            up = parent[rows]
-            for values in totals.values():
-                np.add.at(values, up, values[rows])
-            np.minimum.at(span_low, up, span_low[rows])
-            np.maximum.at(span_high, up, span_high[rows])
-            inner = depth[current] == depth[rows[0]]
-            current = np.where(inner, parent[current], current)
+    tree = _Tree.of(nesting)
+    owner = np.where(ops.range >= 0, ops.range, tree.outside)
+    totals = _direct_totals(timeline, owner, tree.count)
+    for values in totals.values():
+        tree.add_up(values)
+    span_low, span_high = tree.extent(owner, ops.start, ops.end)
+    busy, kernels = _busy(tree, nesting, timeline, owner, launches)
 
     has_work = span_high >= span_low
+    is_range = np.arange(tree.count) < tree.outside
     host = np.append(ranges["end_ns"].to_numpy() - ranges["start_ns"].to_numpy(), 0)
     frame = pd.DataFrame(
         {
-            "range_id": np.append(np.arange(outside), NONE),
-            "path_id": path_id,
-            "parent": parent,
-            "depth": depth,
+            "range_id": np.where(is_range, np.arange(tree.count), NONE),
+            "path_id": tree.path_id,
+            "parent": tree.parent,
+            "depth": tree.depth,
             "instance": np.append(nesting.instance, 0),
-            "host_ns": _nullable(host, np.arange(count) < outside),
+            "host_ns": _nullable(host, is_range),
             "device_span_ns": _nullable(span_high - np.where(has_work, span_low, span_high), has_work),
             "busy_ns": busy,
             **{name: totals[name] for name in ADDITIVE},
         },
         copy=False,
     )
-    roots = np.flatnonzero(depth[:outside] == 0)
-    ledger, closed = _ledger(ranges, roots, timeline, span_low, span_high, busy, _root_of(owner, parent))
+    roots = np.flatnonzero(is_range & (tree.depth == 0))
+    ledger, closed = _ledger(ranges, roots, timeline, span_low, span_high, busy, tree.root_of(owner))
     for name in LEDGER:
-        values = np.zeros(count, np.int64)
-        known = np.zeros(count, bool)
+        values, known = np.zeros(tree.count, np.int64), np.zeros(tree.count, bool)
         values[roots], known[roots] = ledger[name], closed
         frame[name] = _nullable(values, known)
     # One rule a path, since a median over the few instances that happen to know would mislead.
-    distorted = count_by(path_id[totals["distorted"] > 0], len(nesting.paths) + 1)[path_id] > 0
+    distorted = count_by(tree.path_id[totals["distorted"] > 0], len(nesting.paths) + 1)[tree.path_id] > 0
     if distorted.any():
         for part in HOST_PARTS:
             for name in (f"gap_{part}_ns", f"wall_gap_{part}_ns"):
                 frame[name] = frame[name].astype("Int64").mask(distorted)
-    if not (owner == outside).any():
-        frame = frame.iloc[:outside]
-    return Regions(frame, pd.concat(kernels, ignore_index=True))
+    if not (owner == tree.outside).any():
+        frame = frame.iloc[: tree.outside]
+    return Regions(frame, kernels)
 
 
-def _root_of(owner: Ints, parent: Ints) -> Ints:
-    """The root range above each operation's range."""
-    root = owner
-    while (inner := parent[root] >= 0).any():
-        root = np.where(inner, parent[root], root)
-    return root
+@dataclass(frozen=True)
+class _Tree:
+    """The range instances, and one pseudo instance (number ``outside``) for what lies outside every range.
+
+    Arrays by instance; ``levels`` are the instances that have a parent, from the deepest level up.
+    """
+
+    outside: int
+    parent: Ints
+    depth: Ints
+    path_id: Ints
+    levels: tuple[Ints, ...]
+
+    @classmethod
+    def of(cls, nesting: Nesting) -> _Tree:
+        parent, depth = np.append(nesting.parent, NONE), np.append(nesting.depth, 0)
+        levels = tuple(np.flatnonzero(depth == level) for level in range(int(depth.max()), 0, -1))
+        return cls(len(nesting.parent), parent, depth, np.append(nesting.path_id, len(nesting.paths)), levels)
+
+    @property
+    def count(self) -> int:
+        return self.outside + 1
+
+    def add_up(self, values: Ints) -> None:
+        """Adds, in place, the value of every instance to those that enclose it."""
+        for rows in self.levels:
+            np.add.at(values, self.parent[rows], values[rows])
+
+    def extent(self, owner: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+        """First start and last end of the operations in and below each instance; low > high where there are none."""
+        low = np.full(self.count, np.iinfo(np.int64).max)
+        high = np.full(self.count, np.iinfo(np.int64).min)
+        np.minimum.at(low, owner, start)
+        np.maximum.at(high, owner, end)
+        for rows in self.levels:
+            np.minimum.at(low, self.parent[rows], low[rows])
+            np.maximum.at(high, self.parent[rows], high[rows])
+        return low, high
+
+    def root_of(self, owner: Ints) -> Ints:
+        """The root instance above each of the given ones."""
+        while (inner := self.parent[owner] >= 0).any():
+            owner = np.where(inner, self.parent[owner], owner)
+        return owner
 
 
-def _levels(parent: Ints, depth: Ints) -> Iterator[tuple[Ints, Ints]]:
-    """From the deepest level to the roots: the members of the level, and those of them that have a parent."""
-    for level in range(int(depth.max(initial=0)), -1, -1):
-        members = np.flatnonzero(depth == level)
-        if len(members):
-            yield members, members[parent[members] >= 0]
+def _busy(
+    tree: _Tree, nesting: Nesting, timeline: Timeline, owner: Ints, launches: Launches
+) -> tuple[Ints, pd.DataFrame]:
+    """Busy time of every instance, and totals of every (path, launch configuration) pair."""
+    ops = timeline.operations
+    kinds = max(1, len(launches.frame))
+    duration = ops.end - ops.start
+    if (timeline.charged == duration).all():
+        # No two operations of a device overlap, so that unions are sums, and these add up.
+        busy = sum_by(owner, duration, tree.count)
+        tree.add_up(busy)
+        return busy, _up_the_paths(_by_launch(tree.path_id[owner], launches.code, duration, duration, kinds), nesting)
+    busy = np.zeros(tree.count, np.int64)
+    kernels = []
+    for level in range(int(tree.depth.max()), -1, -1):
+        at = np.flatnonzero(tree.depth[owner] == level)
+        covered = _charged_within(owner[at], ops.device[at], ops.start[at], ops.end[at])
+        busy += sum_by(owner[at], covered, tree.count)
+        kernels.append(_by_launch(tree.path_id[owner[at]], launches.code[at], covered, duration[at], kinds))
+        inner = (tree.depth[owner] == level) & (tree.parent[owner] >= 0)
+        owner = np.where(inner, tree.parent[owner], owner)
+    return busy, pd.concat(kernels, ignore_index=True)
+
+
+def _by_launch(path_id: Ints, launch: Ints, busy: Ints, duration: Ints, kinds: int) -> pd.DataFrame:
+    """Totals over operations of each (path, launch configuration) pair; configurations are 0..kinds-1."""
+    code, pairs = pd.factorize(path_id * kinds + launch)
+    return pd.DataFrame(
+        {
+            "path_id": pairs // kinds,
+            "launch": pairs % kinds,
+            "count": count_by(code, len(pairs)),
+            "busy_ns": sum_by(code, busy, len(pairs)),
+            "duration_ns": sum_by(code, duration, len(pairs)),
+        }
+    )
+
+
+def _up_the_paths(direct: pd.DataFrame, nesting: Nesting) -> pd.DataFrame:
+    """Totals of paths from those of the operations directly inside each."""
+    above = np.append(nesting.path_parent, NONE)
+    layers = [direct]
+    while len(layers[-1]):
+        up = above[layers[-1]["path_id"].to_numpy()]
+        layers.append(layers[-1].assign(path_id=up)[up >= 0])
+    return pd.concat(layers).groupby(["path_id", "launch"], sort=False, as_index=False).sum()
 
 
 def _direct_totals(timeline: Timeline, owner: Ints, count: int) -> dict[str, Ints]:
@@ -166,21 +222,6 @@ def _charged_within(group: Ints, device: Ints, start: Ints, end: Ints) -> Ints:
     out = np.empty_like(charged)
     out[order] = charged
     return out
-
-
-def _by_launch(path_id: Ints, launches: Launches, at: Ints, busy: Ints, duration: Ints) -> pd.DataFrame:
-    """Totals of each (path, launch configuration) pair."""
-    kinds = max(1, len(launches.frame))
-    code, pairs = pd.factorize(path_id * kinds + launches.code[at])
-    return pd.DataFrame(
-        {
-            "path_id": pairs // kinds,
-            "launch": pairs % kinds,
-            "count": count_by(code, len(pairs)),
-            "busy_ns": sum_by(code, busy, len(pairs)),
-            "duration_ns": sum_by(code, duration, len(pairs)),
-        }
-    )
 
 
 def _ledger(

@@ -160,23 +160,20 @@ def _over_instances(instances: pd.DataFrame, metrics: Sequence[str]) -> _Quantil
     order = np.argsort(code, kind="stable")
     counts = np.bincount(code, minlength=len(path_ids))
     begins = np.cumsum(counts) - counts
-    cells = np.empty((len(metrics), len(order)), np.float64)
-    sums = np.zeros((len(path_ids), len(metrics)), np.int64)
-    known = np.zeros((len(path_ids), len(metrics)), np.int64)
-    for at, name in enumerate(metrics):
-        column = instances[name]
-        exact = column.to_numpy(np.int64, na_value=0)[order]
-        present = ~column.isna().to_numpy()[order]
-        cells[at] = np.where(present, exact, np.nan)
-        sums[:, at] = np.add.reduceat(np.where(present, exact, 0), begins)
-        known[:, at] = np.add.reduceat(present.astype(np.int64), begins)
-    values = np.full((len(path_ids), len(metrics), 3), np.nan)
+    columns = [(instances[name].to_numpy(np.int64, na_value=0), instances[name].notna().to_numpy()) for name in metrics]
+    shape = (len(path_ids), len(metrics))
+    values = np.full((*shape, len(_LEVELS)), np.nan)
+    sums, known = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for count in np.unique(counts).tolist():
         members = np.flatnonzero(counts == count)
-        block = cells[:, begins[members][:, None] + np.arange(count)]
-        values[members] = _quantiles(block).transpose(2, 1, 0)
-    rows = {int(path_id): row for row, path_id in enumerate(path_ids)}
-    return _Quantiles(metrics, rows, counts, values, sums, known)
+        rows = order[begins[members][:, None] + np.arange(count)]
+        for at, (cells, present) in enumerate(columns):
+            block, there = cells[rows], present[rows]
+            sums[members, at] = np.where(there, block, 0).sum(axis=1)
+            known[members, at] = there.sum(axis=1)
+            values[members, at] = _quantiles(np.where(there, block, np.nan)).T
+    numbers = {int(path_id): row for row, path_id in enumerate(path_ids)}
+    return _Quantiles(metrics, numbers, counts, values, sums, known)
 
 
 def _quantiles(block: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

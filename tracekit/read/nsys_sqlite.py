@@ -31,12 +31,14 @@ RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 NVTX = "NVTX_EVENTS"
 
 _PLACE = ("start", "end", "deviceId", "contextId", "streamId", "correlationId", "globalPid", "graphNodeId")
-_KERNEL_COLUMNS = (
+KERNEL_COLUMNS = (
     *_PLACE,
     "demangledName", "shortName", "registersPerThread", "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ",
     "clusterX", "clusterY", "clusterZ", "staticSharedMemory", "dynamicSharedMemory", "sharedMemoryExecuted",
     "localMemoryPerThread",
 )  # fmt: skip
+CALL_COLUMNS = ("start", "end", "globalTid", "correlationId", "nameId")
+RANGE_COLUMNS = ("start", "end", "eventType", "globalTid", "textId", "domainId")
 _COPY_KINDS = {
     1: "HtoD", 2: "DtoH", 3: "HtoA", 4: "AtoH", 5: "AtoA", 6: "AtoD", 7: "DtoA", 8: "DtoD", 9: "HtoH", 10: "PtoP",
     11: "managed HtoD", 12: "managed DtoH", 13: "managed DtoD",
@@ -171,7 +173,7 @@ class _Export:
     def _device_work(self) -> dict[str, Raw]:
         """The raw rows of every table of device work, read concurrently, with bad times rejected and counted."""
         wanted: dict[str, Sequence[str]] = {
-            KERNEL: _KERNEL_COLUMNS,
+            KERNEL: KERNEL_COLUMNS,
             MEMCPY: (*_PLACE, "bytes", "copyKind"),
             MEMSET: (*_PLACE, "bytes"),
             GRAPH_TRACE: (*_PLACE, "graphId"),
@@ -316,7 +318,7 @@ class _Export:
         if RUNTIME not in self.file.columns:
             self.trace.note("No CUDA API calls in the export: gaps cannot be split by what the host did.")
             return tables.CALLS.empty()
-        raw = self.file.read(RUNTIME, ("start", "end", "globalTid", "correlationId", "nameId"))
+        raw = self.file.read(RUNTIME, CALL_COLUMNS)
         raw = self._accept(RUNTIME, raw)
         data = {
             "call_id": np.arange(len(raw["start"])),
@@ -333,7 +335,7 @@ class _Export:
             return tables.RANGES.empty()
         types = ", ".join(map(str, (*_PUSH_POP, *_START_END)))
         raw = self.file.read(
-            NVTX, ("start", "end", "eventType", "globalTid", "textId", "domainId"), text=("text",),
+            NVTX, RANGE_COLUMNS, text=("text",),
             where=f"eventType IN ({types}) AND globalTid IS NOT NULL",
         )  # fmt: skip
         open_ = np.asarray(raw["end"].is_null())
