@@ -101,7 +101,7 @@ def main() -> None:
             name = st.selectbox(side.capitalize(), list(traces), key=side)
             try:
                 reports.append(_report(str(traces[name]), _stamp(traces[name])))
-                pages.describe(reports[-1])
+                pages.describe(reports[-1], side)
             except TracekitError as error:
                 pages.failure(error)
     if len(reports) == 2:
@@ -117,7 +117,7 @@ def _sections(comparison: Comparison, pair: RegionPair | None) -> None:
     """The page below the choices: one call a section."""
     pages.headline(comparison)
     if pair is not None:
-        pages.findings(pair, pipeline.findings(pair, comparison.latency))
+        pages.findings(pair, pipeline.findings(comparison, pair))
         pages.tree(comparison.regions, pair, lambda place: _select(comparison.regions[place]))
         pages.gaps(pair, comparison.regions)
         pages.metrics(pair)
@@ -188,9 +188,12 @@ def _adopt_address(names: Sequence[str]) -> None:
 
 def _write_address() -> None:
     """Puts the choices into the page's address, so that it can be linked to."""
-    wanted = {name: st.session_state[name] for name in ("base", "test", "region") if name in st.session_state}
-    st.query_params.from_dict(wanted | {"waive": list(st.session_state.get("waive", ()))})
-    st.session_state["address"] = _address()
+    wanted = {name: list(st.session_state.get(name) or ()) for name in ("waive",)}
+    wanted |= {name: [st.session_state[name]] for name in ("base", "test", "region") if name in st.session_state}
+    wanted = {name: values for name, values in wanted.items() if values}
+    if _address() != wanted:
+        st.query_params.from_dict(wanted)
+    st.session_state["address"] = wanted
 
 
 def _address() -> Mapping[str, list[str]]:

@@ -141,8 +141,7 @@ def diff(
         from tracekit.render.text import diff_text
 
         main_pair = pipeline.main_region(comparison)
-        rows = pipeline.findings(main_pair, comparison.latency) if main_pair else ()
-        _write(diff_text(comparison, rows, main_pair, depth=depth), output)
+        _write(diff_text(comparison, pipeline.findings(comparison), main_pair, depth=depth), output)
 
 
 @app.command(name="app")
@@ -224,4 +223,4 @@ def _print(result: RenderableType, file: Any) -> None:
     from rich.console import Console
 
     width = None if file is None and sys.stdout.isatty() else 160
-    Console(file=file, width=width, markup=False, highlight=False, soft_wrap=False).print(result)
+    Console(file=file, width=width, markup=False, emoji=False, highlight=False).print(result)

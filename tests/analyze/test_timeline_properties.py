@@ -79,7 +79,7 @@ def build(ranges, calls, kernels, copies) -> Trace:
         return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
     place = ("process", "device_id", "correlation", "graph_node", "start_ns", "end_ns")
-    shape = {name: 1 for name in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")}
+    shape = dict.fromkeys(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"), 1)
     sizes = {"registers_count": 32, "static_smem_bytes": 0, "dynamic_smem_bytes": 0, "context": 1, "stream": 7}
     frames = {
         "ranges": tables.RANGES.conform(

@@ -80,7 +80,10 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
         ops = {name: values[order] for name, values in ops.items()}
     calls = trace.table("calls")
     call, launch = _find_calls(ops["process"], ops["correlation"], calls)
-    call_range = nesting.innermost(calls["thread"].to_numpy(), calls["start_ns"].to_numpy())
+    owner = np.full(len(call), NONE, np.int64)
+    launched = np.flatnonzero(call >= 0)
+    called = call[launched]
+    owner[launched] = nesting.innermost(calls["thread"].to_numpy()[called], calls["start_ns"].to_numpy()[called])
     built_in = _built_in(trace, nesting, ops["process"], ops["node"])
     operations = Operations(
         kind=ops["kind"],
@@ -90,7 +93,7 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
         start=ops["start"],
         end=ops["end"],
         call=call,
-        range=np.where(call >= 0, call_range[call], NONE) if len(call_range) else np.full(len(call), NONE),
+        range=owner,
         built_in=built_in,
         launch=launch,
         graph_node=ops["node"] >= 0,

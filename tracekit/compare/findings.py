@@ -23,29 +23,32 @@ def main_region(comparison: Comparison) -> RegionPair | None:
     return max(roots, key=cost, default=None)
 
 
-def findings(pair: RegionPair, latency: Mapping[str, Change]) -> tuple[Finding, ...]:
-    """The rows for one region pair: launches and gaps, DRAM bytes, registers and shared memory, spills and active
-    blocks, and the untraced latency of the full request (``latency``: by protocol)."""
+def findings(comparison: Comparison, pair: RegionPair | None = None) -> tuple[Finding, ...]:
+    """The five rows for a region, by default the main one: launches and gaps, DRAM bytes, registers and shared memory,
+    spills and active blocks, and the untraced latency of the full request. None where no root is paired."""
+    pair = pair or main_region(comparison)
+    if pair is None:
+        return ()
     return (
         _launches(pair.metrics),
-        _dram(pair.metrics),
+        _dram(pair, comparison),
         _resources(pair.metrics),
         _blocks(pair.metrics),
-        _latency(pair.metrics, latency),
+        _latency(pair.metrics, comparison.latency),
     )
 
 
 def _launches(metrics: Mapping[str, Change]) -> Finding:
-    kernels, gap = metrics["kernel_count"], _get(metrics, "gap_ns")
+    kernels, gap = _get(metrics, "kernel_count"), _get(metrics, "gap_ns")
     meaning = []
     if kernels.delta is not None:
         meaning.append(_fewer(kernels.delta, "kernel"))
     if gap.delta is not None and gap.ratio is not None:
         launch = _sum(metrics, "gap_host_ns", "gap_launch_call_ns", "gap_launch_latency_ns")
-        meaning.append(
-            f"idle device time {_moved(gap.ratio)}"
-            + (f", {write(launch, Unit.NS, signed=True)} of it host and launch" if launch is not None else "")
-        )
+        words = f"idle device time {_moved(gap.ratio)}"
+        if launch is not None and abs(gap.ratio - 1) > SMALL and launch * gap.delta > 0:
+            words += f"; host and launch parts {write(launch, Unit.NS, signed=True)}"
+        meaning.append(words)
     return Finding(
         "Kernel launches and launch gaps",
         _words(kernels.base, "kernel", gap.base),
@@ -55,8 +58,9 @@ def _launches(metrics: Mapping[str, Change]) -> Finding:
     )
 
 
-def _dram(metrics: Mapping[str, Change]) -> Finding:
-    read, written = metrics["dram_read_bytes"], metrics["dram_write_bytes"]
+def _dram(pair: RegionPair, comparison: Comparison) -> Finding:
+    measured = _where_measured(pair, comparison)
+    read, written = (_get(measured.metrics, name) for name in ("dram_read_bytes", "dram_write_bytes"))
     if read.delta is None and written.delta is None:
         meaning = "not measured in one cache state on both sides: capture DRAM bytes with Nsight Compute"
     else:
@@ -69,14 +73,22 @@ def _dram(metrics: Mapping[str, Change]) -> Finding:
         if all(c.ratio is None or abs(c.ratio - 1) <= SMALL for c in (read, written)):
             meaning += ": the intermediates are no meaningful part of the traffic here"
         meaning += f" ({_KIND_WORDS.get(read.kind or '', 'cache state not recorded')})"
+    inside = "" if measured is pair else f" in {' / '.join(measured.path[len(pair.path) :])}, where it was measured"
     sides = [
-        f"{write(r, Unit.BYTES)} read, {write(w, Unit.BYTES)} written"
+        f"{write(r, Unit.BYTES)} read, {write(w, Unit.BYTES)} written{inside if r is not None else ''}"
         for r, w in ((read.base, written.base), (read.test, written.test))
     ]
     delta = (
         f"{write(read.delta, Unit.BYTES, signed=True)} read, {write(written.delta, Unit.BYTES, signed=True)} written"
     )
     return Finding("HBM reads and writes", sides[0], sides[1], delta, meaning)
+
+
+def _where_measured(pair: RegionPair, comparison: Comparison) -> RegionPair:
+    """The region itself where its DRAM bytes compare, else the outermost one inside it where they do."""
+    inside = [other for other in comparison.regions if other.path[: len(pair.path)] == pair.path]
+    measured = [other for other in inside if _get(other.metrics, "dram_read_bytes").delta is not None]
+    return min(measured, key=lambda other: len(other.path), default=pair)
 
 
 _KIND_WORDS = {
@@ -88,21 +100,16 @@ _KIND_WORDS = {
 
 def _resources(metrics: Mapping[str, Change]) -> Finding:
     registers = _get(metrics, "registers_count")
-    smem = [
-        None if None in (static, dynamic) else float(static) + float(dynamic)  # type: ignore[arg-type]
-        for static, dynamic in (
-            (metrics["static_smem_bytes"].base, metrics["dynamic_smem_bytes"].base),
-            (metrics["static_smem_bytes"].test, metrics["dynamic_smem_bytes"].test),
-        )
-    ]
+    static, dynamic = _get(metrics, "static_smem_bytes"), _get(metrics, "dynamic_smem_bytes")
+    smem = [_added(static.base, dynamic.base), _added(static.test, dynamic.test)]
     sides = [
         f"{write(r, Unit.COUNT)} registers, {write(s, Unit.BYTES)} shared"
         for r, s in ((registers.base, smem[0]), (registers.test, smem[1]))
     ]
-    if registers.delta is None or None in smem:
+    if registers.delta is None or smem[0] is None or smem[1] is None:
         meaning, delta = "unknown on one side", MISSING
     else:
-        more = float(smem[1] or 0) - float(smem[0] or 0)
+        more = smem[1] - smem[0]
         delta = f"{write(registers.delta, Unit.COUNT, signed=True)} registers, {write(more, Unit.BYTES, signed=True)}"
         grew = [name for name, d in (("registers", registers.delta), ("shared memory", more)) if d > 0]
         if grew:
@@ -117,12 +124,12 @@ def _resources(metrics: Mapping[str, Change]) -> Finding:
 
 def _blocks(metrics: Mapping[str, Change]) -> Finding:
     spills, blocks = _get(metrics, "spill_instruction_count"), _get(metrics, "active_blocks_count")
-    limiter, fill = metrics["occupancy_limiter"], _get(metrics, "sm_fill_ratio")
+    limiter, fill = _get(metrics, "occupancy_limiter"), _get(metrics, "sm_fill_ratio")
     sides = []
     for side in ("base", "test"):
         spilled, active, by, filled = (getattr(change, side) for change in (spills, blocks, limiter, fill))
         words = "spills unknown" if spilled is None else f"{write(spilled, Unit.COUNT)} spill instructions"
-        held = f"{write(active, Unit.COUNT)} active blocks per SM"
+        held = f"{write(active, Unit.COUNT)} active block{'' if active == 1 else 's'} per SM"
         sides.append(f"{words}; {held}" + (f" (limit: {by}), SM fill {write(filled, Unit.RATIO)}" if by else ""))
     meaning = []
     if spills.delta is not None:
@@ -176,6 +183,12 @@ def _get(metrics: Mapping[str, Change], name: str) -> Change:
 def _sum(metrics: Mapping[str, Change], *names: str) -> float | None:
     deltas = [_get(metrics, name).delta for name in names]
     return None if None in deltas else float(sum(delta for delta in deltas if delta is not None))
+
+
+def _added(first: float | str | None, second: float | str | None) -> float | None:
+    if isinstance(first, int | float) and isinstance(second, int | float):
+        return first + second
+    return None
 
 
 def _words(count: float | int | str | None, noun: str, idle: float | int | str | None) -> str:

@@ -51,8 +51,10 @@ def write(value: float | int | str | None, unit: str, *, signed: bool = False) -
     match unit:
         case Unit.NS:
             text = f"{size / 1e3:,.1f} us" if size < 1e9 else f"{size / 1e9:,.3f} s"
-        case Unit.BYTES if size >= 1e5:
+        case Unit.BYTES if size >= 1e6:
             text = f"{size / 1e6:,.1f} MB"
+        case Unit.BYTES if size >= 1e4:
+            text = f"{size / 1e3:,.1f} kB"
         case Unit.BYTES:
             text = f"{size:,.0f} B"
         case Unit.BYTES_PER_SECOND:

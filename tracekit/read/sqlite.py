@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,9 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from tracekit.errors import InputError
+
+_SPLIT_FROM = 100_000
+"""A table with this many rows is read by two connections."""
 
 _REMEDY = "export the report again: nsys export --type sqlite"
 
@@ -75,38 +79,54 @@ class SqliteFile:
         Raises InputError that names the table, the column and the first cell that is not an integer.
         """
         from adbc_driver_manager import Error
-        from adbc_driver_sqlite import dbapi
 
         present = [name for name in columns if name in self.columns[table]]
         blobs = [name for name in text if name in self.columns[table]]
         selected = [f'"{name}"' for name in present]
         selected += [f'CAST("{name}" AS BLOB) AS "{name}"' for name in blobs]
-        query = f'SELECT {", ".join(selected)} FROM "{table}"' + (f" WHERE {where}" if where else "")
+        query = f'SELECT {", ".join(selected)} FROM "{table}"'
         try:
-            with dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
-                # The driver infers a column's type from the first batch: one batch sees every cell.
-                cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": self._row_bound(table)})
-                cursor.execute(query)
-                result = cursor.fetch_arrow_table()
+            parts = self._fetch(query, where, self._last_rowid(table))
         except Error as error:
             self._refuse_non_integers(table, present)
             raise self._damaged(error) from None
         out: dict[str, pa.Array] = {}
         for name in (*present, *blobs):
-            column = result.column(name)
-            array = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
             kind = pa.binary() if name in blobs else pa.int64()
-            if array.type != kind:
-                if array.null_count < len(array):
-                    self._refuse_non_integers(table, [name])
-                array = pa.nulls(len(array), kind) if array.null_count == len(array) else array.cast(kind)
-            out[name] = array
+            chunks = [part.column(name) for part in parts]
+            if any(chunk.type != kind and chunk.null_count < len(chunk) for chunk in chunks):
+                self._refuse_non_integers(table, [name])
+            # A column without any value has no type of its own.
+            typed = [
+                chunk.cast(kind) if chunk.null_count < len(chunk) else pa.nulls(len(chunk), kind) for chunk in chunks
+            ]
+            arrays = [array for chunk in typed for array in getattr(chunk, "chunks", [chunk])]
+            out[name] = arrays[0] if len(arrays) == 1 else pa.concat_arrays(arrays) if arrays else pa.array([], kind)
         return out
 
-    def _row_bound(self, table: str) -> int:
-        """An upper bound of the table's rows that costs no scan."""
-        highest = self.rows(f'SELECT max(rowid) FROM "{table}"')[0][0] or 0
-        return max(1, min(int(highest), self.path.stat().st_size))
+    def _fetch(self, query: str, where: str, last: int | None) -> list[pa.Table]:
+        """The rows of a query in order, a large table in two parts by two connections at once."""
+        bound = self.path.stat().st_size if last is None else max(1, min(last, self.path.stat().st_size))
+        if last is None or last < _SPLIT_FROM:
+            return [self._fetch_part(query, where, bound)]
+        halves = [f"rowid <= {last // 2}", f"rowid > {last // 2}"]
+        filters = [f"({where}) AND {half}" if where else half for half in halves]
+        with ThreadPoolExecutor(len(filters)) as pool:
+            return list(pool.map(lambda part: self._fetch_part(query, part, bound // 2 + 1), filters))
+
+    def _fetch_part(self, query: str, where: str, rows: int) -> pa.Table:
+        from adbc_driver_sqlite import dbapi
+
+        with dbapi.connect(self._uri) as connection, connection.cursor() as cursor:
+            # The driver infers a column's type from the first batch: one batch sees every cell.
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": rows})
+            cursor.execute(f"{query} WHERE {where}" if where else query)
+            return cursor.fetch_arrow_table()
+
+    def _last_rowid(self, table: str) -> int | None:
+        """The highest row id, which bounds the rows without a scan; None for a view, which has none."""
+        kind = self.rows("SELECT type FROM sqlite_master WHERE name = ?", (table,))[0][0]
+        return None if kind == "view" else int(self.rows(f'SELECT max(rowid) FROM "{table}"')[0][0] or 0)
 
     def _refuse_non_integers(self, table: str, columns: Sequence[str]) -> None:
         for name in columns:

@@ -101,7 +101,7 @@ def headline(comparison: Comparison) -> None:
         with right:
             st.altair_chart(chart, width="stretch")
     with _muted("drift"):
-        st.text(comparison.drift.sentence)
+        st.text(f"Drift control: {comparison.drift.sentence}")
         for note in comparison.notes:
             if note != comparison.drift.sentence:
                 st.text(note)
@@ -196,6 +196,7 @@ def _cards(metrics: Mapping[str, Change]) -> None:
             delta_arrow="off" if moved is None or moved == 1 else "down" if moved < 1 else "up",
             delta_description=f"from {write(change.base, change.unit)}" if change and moved is not None else None,
             border=True,
+            height="stretch",
         )
 
 
@@ -390,11 +391,11 @@ def _coverage(report: Report) -> str:
     return f"{report.coverage.attributed:,} of {report.coverage.operations:,} device operations are inside a range."
 
 
-def describe(report: Report) -> None:
+def describe(report: Report, side: str) -> None:
     """A capture in its own words, beneath its name."""
     capture = report.capture
     words = capture["description"] or f"{capture['tool']} {capture['tool_version'] or ''}".strip()
-    _say(f"describe-{id(report)}", str(words))
+    _say(f"describe-{side}", str(words))
 
 
 def waivers(mismatches: Sequence[Mismatch], key: str) -> None:
@@ -574,9 +575,9 @@ def _table(
     rules += [f"{scope} tr > :nth-child({at + 1}) {{ text-align: right !important; }}" for at in right]
     rules += [f"{scope} tr > :nth-child({at + 1}) * {{ white-space: nowrap; }}" for at in right if not wrap]
     rules += [f"{scope} tr > :nth-child({at + 1}) {{ width: {width}; }}" for at, width in enumerate(widths)]
-    rules += [
-        f"{scope} tbody tr:nth-child({at + 1}) > :first-child {{ color: {color}; font-size: 1.3rem; }}" for at, color in enumerate(colors)
-    ]
+    for at, color in enumerate(colors):
+        swatch = f"{scope} tbody tr:nth-child({at + 1}) > :first-child"
+        rules.append(f"{swatch} p {{ color: {color}; font-size: 1.3rem; line-height: 1rem; }}")
     if rules:
         st.html(f"<style>{' '.join(rules)}</style>")
     with st.container(key=key):
