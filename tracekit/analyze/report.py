@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tracekit.analyze.attribution import KERNEL, Operations, attribute
+from tracekit.analyze.attribution import KERNEL, KINDS, Operations, attribute
 from tracekit.analyze.counters import RegionTree, join_counters
 from tracekit.analyze.gaps import measure
 from tracekit.analyze.intervals import NONE, Ints
@@ -19,7 +19,8 @@ from tracekit.analyze.profile import profile_regions
 from tracekit.analyze.regions import Regions, roll_up
 from tracekit.analyze.summary import summarize
 from tracekit.errors import InputError
-from tracekit.model.labels import UNATTRIBUTED
+from tracekit.model import tables
+from tracekit.model.labels import UNATTRIBUTED, Path
 from tracekit.model.report import Coverage, KernelTotal, Report
 from tracekit.model.trace import Trace
 
@@ -79,10 +80,8 @@ def analyze(trace: Trace) -> Report:
         frames=_Frames(
             {
                 "operations": lambda: timeline.frame(*_names(launches)),
-                "instances": lambda: rolled.instances.assign(
-                    path=pd.Series([paths[p] for p in rolled.instances["path_id"]], dtype=object)
-                ),
-                "launches": lambda: _timed(launches, operations),
+                "instances": lambda: _instances(rolled, paths),
+                "launches": lambda: _launches(launches, operations),
                 "ranges": lambda: ranges,
             }
         ),
@@ -95,10 +94,27 @@ def _names(launches: Launches) -> tuple[list[str], Ints]:
     return list(names), code.astype(np.int64)[launches.code]
 
 
-def _timed(launches: Launches, operations: Operations) -> pd.DataFrame:
-    """Launch configurations with their executions: count, and median duration in ns."""
+def _instances(regions: Regions, paths: Sequence[Path]) -> pd.DataFrame:
+    """Table instances."""
+    known = regions.instances
+    data: dict[str, Any] = {name: known[name] for name in tables.INSTANCES.names if name in known}
+    data["path"] = [paths[path_id] for path_id in known["path_id"]]
+    for name in ("range_id", "parent"):
+        data[name] = known[name].astype("Int64").mask(known[name] < 0)
+    return tables.INSTANCES.conform(data, source="instances")
+
+
+def _launches(launches: Launches, operations: Operations) -> pd.DataFrame:
+    """Table launches."""
     durations = pd.Series(operations.end - operations.start).groupby(launches.code)
-    return launches.frame.assign(count=durations.size(), median_ns=durations.median())
+    data: dict[str, Any] = {name: launches.frame[name] for name in tables.LAUNCHES.names if name in launches.frame}
+    data |= {
+        "launch": launches.frame.index.to_numpy(),
+        "kind": launches.frame["kind"].map(dict(enumerate(KINDS))).astype(object),
+        "execution_count": durations.size().to_numpy(),
+        "median_ns": durations.median().to_numpy(),
+    }
+    return tables.LAUNCHES.conform(data, source="launches")
 
 
 class _Frames(Mapping[str, pd.DataFrame]):
@@ -177,7 +193,6 @@ def _root_paths(regions: Regions) -> Ints:
 def _capture(trace: Trace) -> dict[str, Any]:
     """What was captured, in words and figures that a reader of a report needs."""
     manifest = trace.manifest
-    gpus = trace.table("gpus")
     return {
         "source": trace.source,
         "capture_id": manifest.capture_id if manifest else None,
@@ -186,13 +201,12 @@ def _capture(trace: Trace) -> dict[str, Any]:
         "description": manifest.description if manifest else None,
         "conditions": dict(trace.conditions),
         "environment": dict(manifest.environment) if manifest else {},
+        "quality": _rows(trace.table("quality")),
         "tool": trace.tool,
         "tool_version": trace.tool_version,
         "graph_trace": trace.graph_trace,
         "rejected": dict(trace.rejected),
-        "gpus": [
-            {name: None if pd.isna(value) else value for name, value in row.items()} for row in gpus.to_dict("records")
-        ],
+        "gpus": _rows(trace.table("gpus")),
         "counters": [
             {
                 "source": frame.attrs.get("source"),
@@ -202,3 +216,11 @@ def _capture(trace: Trace) -> dict[str, Any]:
             for frame in trace.counters
         ],
     }
+
+
+def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a small table, None where a value is missing."""
+    return [
+        {str(name): None if pd.isna(value) else value for name, value in row.items()}
+        for row in frame.to_dict("records")
+    ]

@@ -23,17 +23,19 @@ def drift_control(base: Report, test: Report) -> DriftControl:
         launches = report.frames.get("launches")
         if launches is None or not len(launches):
             return DriftControl(0, 0.0, 0.0, None, "No drift control: a side has no timeline with kernels.")
-        kernels = launches[launches["grid_x"].notna()]
-        sides.append(kernels.groupby(_SAME_LAUNCH, sort=False, as_index=False)[["count", "median_ns"]].first())
+        kernels = launches[launches["kind"] == "kernel"].astype({"name": object})
+        sides.append(
+            kernels.groupby(_SAME_LAUNCH, sort=False, as_index=False)[["execution_count", "median_ns"]].first()
+        )
     shared = pd.merge(sides[0], sides[1], on=_SAME_LAUNCH, suffixes=("_base", "_test"))
     if not len(shared):
         return DriftControl(0, 0.0, 0.0, None, "No drift control: no kernel is launched alike on both sides.")
-    base_ns = float((shared["count_base"] * shared["median_ns_base"]).sum())
-    test_ns = float((shared["count_base"] * shared["median_ns_test"]).sum())
+    base_ns = float((shared["execution_count_base"] * shared["median_ns_base"]).sum())
+    test_ns = float((shared["execution_count_base"] * shared["median_ns_test"]).sum())
     ratio = test_ns / base_ns if base_ns else None
     kernels_word = "kernel" if len(shared) == 1 else "kernels"
     what = f"{len(shared)} {kernels_word} launched alike on both sides took {write_change(ratio)} in the test"
-    share = base_ns / float((sides[0]["count"] * sides[0]["median_ns"]).sum() or 1.0)
+    share = base_ns / float((sides[0]["execution_count"] * sides[0]["median_ns"]).sum() or 1.0)
     what += f" ({write(share, Unit.RATIO)} of the base's kernel time)"
     if ratio is None or abs(ratio - 1) <= TOLERANCE:
         sentence = f"{what}: no drift between the captures."

@@ -48,6 +48,24 @@ _DEVICE = _id("device_id", "The row of table gpus that it ran on.")
 _CORRELATION = _id("correlation", "Correlation id; unique only within its process.", nullable=True)
 _GRAPH_NODE = _id("graph_node", "Node of a CUDA graph, where it was launched by one.", nullable=True)
 
+CAPTURES = Table(
+    "captures",
+    "One report file of a capture, and how it was made, as far as a manifest tells.",
+    "file",
+    (
+        _text("file", "Path of the report file."),
+        _text("capture_id", "Name of the capture that the file belongs to.", nullable=True),
+        _text("tool", "nsys or ncu."),
+        _text("tool_version", "Version of the tool or of its exporter.", nullable=True),
+        _text("workload", "Workload that ran.", nullable=True),
+        _text("variant", "Variant of the workload.", nullable=True),
+        _text("replay_mode", "How ncu replayed: kernel, application, range or app-range.", nullable=True),
+        _text("cache_control", "Whether ncu flushed caches before each replay: all or none.", nullable=True),
+        _text("clock_control", "Whether ncu locked clocks: base or none.", nullable=True),
+        _text("sha256", "SHA-256 of the file, where the manifest records it.", nullable=True),
+    ),
+)
+
 GPUS = Table(
     "gpus",
     "A GPU as the capture's processes saw it: a physical GPU where known, else a (process, ordinal) pair.",
@@ -305,8 +323,21 @@ BENCH = Table(
     ),
 )
 
+QUALITY = Table(
+    "quality",
+    "A check of numbers or of task quality: what the variant computed against a reference.",
+    "check",
+    (
+        _text("check", "What was checked."),
+        _text("reference", "What it was checked against."),
+        Column("error", DType.FLOAT, Unit.TEXT, "The error found, in the check's own measure.", nullable=True),
+        Column("tolerance", DType.FLOAT, Unit.TEXT, "The largest error that passes.", nullable=True),
+        _flag("passed", "The verdict of the check."),
+    ),
+)
+
 SOURCE_TABLES: tuple[Table, ...] = (
-    GPUS, RANGES, CALLS, KERNELS, COPIES, GRAPHS, GRAPH_NODES, COUNTERS, BENCH,
+    CAPTURES, GPUS, RANGES, CALLS, KERNELS, COPIES, GRAPHS, GRAPH_NODES, COUNTERS, BENCH, QUALITY,
 )  # fmt: skip
 
 OPERATIONS = Table(
@@ -396,5 +427,48 @@ REGION_METRICS = Table(
     ),
 )  # fmt: skip
 
-DERIVED_TABLES: tuple[Table, ...] = (OPERATIONS, REGION_METRICS)
+_OF_INSTANCES = (
+    "kernel_count", "copy_count", "launch_call_count", "device_span_ns", "busy_ns", "device_ns",
+    *(column.name for column in REGION_METRICS if column.name.startswith(("gap_", "wall_"))),
+    "other_busy_ns", "tail_ns",
+)  # fmt: skip
+
+INSTANCES = Table(
+    "instances",
+    "One instance of a region: an NVTX range with the work launched inside it; or all work launched outside ranges.",
+    "range_id",
+    (
+        _id("range_id", "The row of table ranges; NA for what was launched outside every range.", nullable=True),
+        Column("path", DType.PATH, Unit.TEXT, "The chain of enclosing labels, outermost first."),
+        _id("parent", "The range that encloses it; NA for roots.", nullable=True),
+        _id("depth", "How many ranges enclose it."),
+        _id("instance", "How many ranges of the same path began before it."),
+        _int("host_ns", Unit.NS, "The range itself, on its thread.", nullable=True),
+        *(_int(name, REGION_METRICS[name].unit, REGION_METRICS[name].doc, nullable=True) for name in _OF_INSTANCES),
+    ),
+)
+
+LAUNCHES = Table(
+    "launches",
+    "A launch configuration: all executions of one kernel with one grid, block and resources; or all copies of a kind.",
+    "launch",
+    (
+        _id("launch", "Number of the configuration, in order of appearance."),
+        _text("kind", "kernel, copy or graph."),
+        _text("name", "Name of the kernel, or kind of the copy."),
+        _text("short_name", "Function name alone."),
+        _DEVICE,
+        _id("process", "nsys global process id.", nullable=True),
+        *(
+            Column(column.name, column.dtype, column.unit, column.doc, nullable=True)
+            for column in KERNELS
+            if column.name.startswith(("grid_", "block_", "cluster_", "registers_", "static_", "dynamic_"))
+            or column.name in ("configured_smem_bytes", "local_thread_bytes")
+        ),
+        _int("execution_count", Unit.COUNT, "How often it ran."),
+        _float("median_ns", Unit.NS, "Median duration of an execution."),
+    ),
+)
+
+DERIVED_TABLES: tuple[Table, ...] = (OPERATIONS, INSTANCES, LAUNCHES, REGION_METRICS)
 ALL_TABLES: tuple[Table, ...] = SOURCE_TABLES + DERIVED_TABLES

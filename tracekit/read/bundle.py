@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +31,12 @@ def read_trace(path: Path) -> Trace:
         case Format.NSYS_SQLITE:
             from tracekit.read.nsys_sqlite import read_nsys_sqlite
 
-            return read_nsys_sqlite(path)
+            trace = read_nsys_sqlite(path)
+            return _told(trace, [{"file": str(path), "tool": "nsys", "tool_version": trace.tool_version}])
         case _:
             trace = Trace(source=str(path), tool="ncu")
             add_counters(trace, str(path))
-            return trace
+            return _told(trace, [{"file": str(path), "tool": "ncu"}])
 
 
 def add_counters(trace: Trace, item: str) -> None:
@@ -97,10 +100,32 @@ def _read_bundle(folder: Path) -> Trace:
     trace.manifest = manifest
     for entry in manifest.counters:
         _add(trace, _file(folder, entry, source), entry.kind)
-    if manifest.bench is not None:
-        bench = _file(folder, manifest.bench, source)
-        trace.loaders = {**trace.loaders, "bench": lambda: read_bench(bench)}
+    for name, file, read in (("bench", manifest.bench, read_bench), ("quality", manifest.quality, read_quality)):
+        if file is not None:
+            trace.loaders = {**trace.loaders, name: partial(read, _file(folder, file, source))}
+    return _told(trace, _files(folder, manifest, trace.tool_version))
+
+
+def _told(trace: Trace, rows: list[dict[str, str | None]]) -> Trace:
+    """The trace with its table captures."""
+    data = {name: [row.get(name) for row in rows] for name in tables.CAPTURES.names}
+    trace.loaders = {**trace.loaders, "captures": lambda: tables.CAPTURES.conform(data, source=trace.source)}
     return trace
+
+
+def _files(folder: Path, manifest: Manifest, tool_version: str | None) -> list[dict[str, str | None]]:
+    """Rows of table captures: the timeline and every counters file."""
+    same = {"capture_id": manifest.capture_id, "workload": manifest.workload, "variant": manifest.variant}
+    rows: list[dict[str, str | None]] = []
+    if manifest.timeline is not None:
+        timeline = manifest.timeline
+        rows.append(same | {"file": str(folder / timeline.file), "tool": "nsys", "sha256": timeline.sha256})
+        rows[-1]["tool_version"] = tool_version
+    for entry in manifest.counters:
+        how = {"replay_mode": entry.replay_mode, "cache_control": entry.cache_control}
+        how |= {"clock_control": entry.clock_control, "tool_version": entry.tool, "sha256": entry.sha256}
+        rows.append(same | how | {"file": str(folder / entry.file), "tool": "ncu"})
+    return rows
 
 
 def _file(folder: Path, entry: FileEntry, source: str) -> Path:
@@ -121,33 +146,42 @@ def _file(folder: Path, entry: FileEntry, source: str) -> Path:
 
 def read_bench(path: Path) -> pd.DataFrame:
     """Table bench from a bundle's ``bench.json``: samples with process, variant, protocol and latency in us."""
+    samples = _objects(path, "samples", ("variant", "process", "protocol", "latency_us"), unit="us")
+    latency = [
+        s["latency_us"] * 1000.0 if isinstance(s["latency_us"], int | float) else s["latency_us"] for s in samples
+    ]
+    data = {name: [sample[name] for sample in samples] for name in ("variant", "process", "protocol")}
+    return tables.BENCH.conform(data | {"sample": range(len(samples)), "latency_ns": latency}, source=str(path))
+
+
+def read_quality(path: Path) -> pd.DataFrame:
+    """Table quality from a bundle's ``quality.json``: checks with reference, error, tolerance and passed."""
+    checks = _objects(path, "checks", tables.QUALITY.names)
+    data = {name: [check[name] for check in checks] for name in tables.QUALITY.names}
+    return tables.QUALITY.conform(data, source=str(path))
+
+
+def _objects(path: Path, name: str, fields: Sequence[str], unit: str | None = None) -> list[dict[str, Any]]:
+    """The list ``name`` of a JSON file, whose members must have the given fields; and the file's unit, if any."""
     data = _json(path)
-    samples = data.get("samples") if isinstance(data, dict) else None
-    if not isinstance(samples, list) or data.get("unit") != "us":
+    members = data.get(name) if isinstance(data, dict) else None
+    if not isinstance(members, list) or (unit and data.get("unit") != unit):
         raise InputError(
             path,
-            expected='an object with "unit": "us" and a list "samples"',
-            found=type(data).__name__ if not isinstance(data, dict) else f"keys {', '.join(sorted(data))}",
-            remedy="bench again, or correct the file",
+            expected=f'an object with a list "{name}"' + (f' and "unit": "{unit}"' if unit else ""),
+            found=f"an object with {', '.join(sorted(data))}" if isinstance(data, dict) else type(data).__name__,
+            remedy="run the workload again, or correct the file",
         )
-    rows = []
-    for number, sample in enumerate(samples):
-        try:
-            rows.append((
-                number, str(sample["variant"]), int(sample["process"]), str(sample["protocol"]),
-                float(sample["latency_us"]) * 1000.0,
-            ))  # fmt: skip
-        except (KeyError, TypeError, ValueError) as error:
+    for number, member in enumerate(members):
+        missing = [field for field in fields if not isinstance(member, dict) or field not in member]
+        if missing:
             raise InputError(
                 path,
-                expected="variant, process, protocol and latency_us in every sample",
-                found=f"{error!r} in sample {number}",
-                remedy="bench again, or correct the file",
-            ) from None
-    columns = list(zip(*rows, strict=True)) or [()] * len(tables.BENCH.names)
-    return tables.BENCH.conform(
-        {name: list(values) for name, values in zip(tables.BENCH.names, columns, strict=True)}, source=str(path)
-    )
+                expected=f"{', '.join(fields)} in every member of {name}",
+                found=f"no {', '.join(missing)} in number {number}",
+                remedy="run the workload again, or correct the file",
+            )
+    return members
 
 
 def _json(path: Path) -> Any:
