@@ -45,6 +45,15 @@ def test_streams_fill_each_others_gaps(nsys):
     assert (device["gap_ns"], device["busy_ns"], device["span_ns"], device["busy_ratio"]) == (0, 69, 69, 1)
 
 
+def test_a_long_operation_covers_the_gaps_of_all_that_start_meanwhile(nsys):
+    builder = nsys().gpu().kernel(5, 100, stream=8)
+    for start in (10, 50, 110):
+        builder.kernel(start, start + 10, stream=7)
+    report = analyze(builder.write())
+    assert value(report, OUTSIDE, "gap_ns") == 10
+    assert value(report, OUTSIDE, "busy_ns") == 105
+
+
 def test_busy_time_is_a_union(nsys):
     builder = nsys().gpu().range(0, 200, "step")
     for stream in (1, 2):

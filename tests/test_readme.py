@@ -1,0 +1,44 @@
+"""The README tells the truth: its figures are those that its commands print, and its Python runs."""
+
+import re
+from pathlib import Path
+
+from tracekit import pipeline
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str = "") -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.M | re.S)
+
+
+def test_the_five_rows_are_those_of_the_samples() -> None:
+    (shown,) = [block for block in blocks() if block.startswith("compare")]
+    comparison = pipeline.diff(ROOT / "sample_traces/decode_unfused", ROOT / "sample_traces/decode_fused")
+    lines = shown.splitlines()[1:]
+    rows = pipeline.findings(comparison)
+    assert len(lines) == len(rows) == 5
+    for line, row in zip(lines, rows, strict=True):
+        cells = re.split(r" {2,}", line.strip())
+        assert cells[0] == row.topic
+        for cell, whole in zip(cells[1:4], (row.base, row.test, row.delta), strict=True):
+            assert whole.startswith(cell), f"{cell} is not how {whole} begins"
+
+
+def test_the_figures_in_prose_are_those_of_the_samples() -> None:
+    report = pipeline.analyze(ROOT / "sample_traces/decode_unfused")
+    norm = report.region(("unfused/T1/iter", "layer0", "residual_rmsnorm")).metrics
+    assert (norm["kernel_count"].value, round(norm["busy_ns"].value / 1000, 1)) == (10, 15.5)
+    assert "10 kernels became 1, and 15.5 us of busy time\n2.4 us" in README
+
+
+def test_the_python_runs(monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    for block in blocks("python"):
+        exec(block, {})
+
+
+def test_links_lead_somewhere() -> None:
+    for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
+        assert (ROOT / target).exists(), target
