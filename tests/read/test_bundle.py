@@ -111,7 +111,6 @@ def test_a_manifest_that_is_no_json_object_is_refused(bundle, refused, content):
     refused(lambda: read_trace(folder), folder / "manifest.json")
 
 
-@pytest.mark.xfail(strict=True, raises=(RecursionError, ValueError), reason="only JSONDecodeError is caught")
 @pytest.mark.parametrize("content", ["[" * 100_000, '{"schema_version": ' + "1" * 5000 + "}"], ids=["deep", "long"])
 def test_a_manifest_that_breaks_the_json_parser_is_refused(bundle, refused, content):
     folder = bundle()
@@ -119,9 +118,6 @@ def test_a_manifest_that_breaks_the_json_parser_is_refused(bundle, refused, cont
     refused(lambda: read_trace(folder), folder / "manifest.json")
 
 
-@pytest.mark.xfail(
-    strict=True, raises=ValueError, reason="NaN and Infinity are read, and then cannot be written as JSON"
-)
 @pytest.mark.parametrize("fields", [{"conditions": {"batch": float("nan")}}, {"environment": {"x": float("inf")}}])
 def test_a_manifest_with_numbers_that_json_lacks_is_refused(bundle, refused, fields):
     folder = bundle(**fields)
@@ -148,7 +144,6 @@ def test_a_folder_as_file_is_refused(bundle, refused, file):
     refused(lambda: read_trace(folder), folder)
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="open() raises ValueError for a null byte in a name")
 def test_a_null_byte_in_a_file_name_is_refused(bundle, refused):
     folder = bundle(timeline={"file": "a\0b"})
     refused(lambda: read_trace(folder), folder / "manifest.json")
@@ -216,7 +211,6 @@ def test_a_faulty_bench_is_refused(bundle, refused, content):
     refused(lambda: analyze(folder), folder / "bench.json")
 
 
-@pytest.mark.xfail(strict=True, reason="whatever multiplies is a latency, and null and NaN vanish without a note")
 @pytest.mark.parametrize("latency", [None, float("nan"), float("inf"), -5, 0, True])
 def test_a_latency_that_cannot_be_is_refused(bundle, refused, latency):
     folder = bundle(bench_json=bench(latency_us=latency))

@@ -160,7 +160,6 @@ def test_a_row_without_process_is_of_the_only_process_or_of_none(nsys):
     assert read_trace(builder.write()).table("kernels")["process"].tolist() == [0]
 
 
-@pytest.mark.xfail(strict=True, reason="without PROCESSES (2020, 2021) the calls' only process is not looked at")
 def test_a_row_without_process_in_an_old_export(nsys):
     builder = nsys("2021.3").call(1, 2, process=100).kernel(3, 4, process=None)
     assert read_trace(builder.write()).table("kernels")["process"].tolist() == [global_id(100)]
@@ -349,7 +348,7 @@ def test_possible_times_are_kept(nsys, start, end):
 @pytest.mark.parametrize(
     ("start", "end"),
     [
-        pytest.param(None, 30, marks=pytest.mark.xfail(strict=True, reason="a NULL start becomes 0: a kernel [0, 30]")),
+        (None, 30),
         (30, None),
         (None, None),
     ],
@@ -375,7 +374,6 @@ def test_names_alone_are_typed_empty_tables_with_reasons(nsys, generation):
     assert "No NVTX ranges" in notes
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason="_device_ids reshapes an empty lookup to (0, -1)")
 @pytest.mark.parametrize("generation", ["2020.5", "2023.4", "2026.2"])
 def test_empty_tables_as_lazy_false_writes_them(nsys, generation):
     assert all(len(frame) == 0 for frame in read_all(nsys(generation, lazy=False).write()).values())
@@ -386,7 +384,6 @@ def test_empty_tables_are_not_said_to_be_absent(nsys):
     assert "No table of device work" not in notes
 
 
-@pytest.mark.xfail(strict=True, reason="the query for domain names joins StringIds without asking whether it is there")
 def test_an_export_without_names(nsys):
     builder = nsys().range(0, 90, "step", domain="d").launch((10, 20), (30, 40))
     trace = read_trace(builder.write(without=["StringIds"]))
@@ -423,14 +420,6 @@ def full(nsys):
     return builder.copy(50, 60, process=None).memset(60, 65).graph(70, 80).graph_node(5, 10)
 
 
-def no_column(reason):
-    return pytest.mark.xfail(strict=True, raises=(KeyError, AssertionError), reason=reason)
-
-
-UNCHECKED = no_column("used by _kernels or _graph_nodes without being in _NEEDED: a KeyError")
-BY_QUERY = no_column("reported as a damaged database")
-
-
 @pytest.mark.parametrize(
     ("table", "column"),
     [
@@ -438,15 +427,15 @@ BY_QUERY = no_column("reported as a damaged database")
         (KERNEL, "registersPerThread"), (RUNTIME, "correlationId"), (RUNTIME, "globalTid"), (RUNTIME, "nameId"),
         (NVTX, "start"), (NVTX, "end"), (NVTX, "eventType"), (NVTX, "globalTid"), (MEMCPY, "bytes"),
         (MEMCPY, "copyKind"), (MEMSET, "start"), (GRAPH_TRACE, "end"), ("StringIds", "value"),
-        pytest.param(KERNEL, "gridX", marks=UNCHECKED),
-        pytest.param(KERNEL, "blockZ", marks=UNCHECKED),
-        pytest.param(KERNEL, "clusterY", marks=UNCHECKED),
-        pytest.param(KERNEL, "staticSharedMemory", marks=UNCHECKED),
-        pytest.param(KERNEL, "dynamicSharedMemory", marks=UNCHECKED),
-        pytest.param("CUDA_GRAPH_NODE_EVENTS", "originalGraphNodeId", marks=UNCHECKED),
-        pytest.param("CUDA_GRAPH_NODE_EVENTS", "globalTid", marks=BY_QUERY),
-        pytest.param("TARGET_INFO_CUDA_DEVICE", "gpuId", marks=BY_QUERY),
-        pytest.param("META_DATA_EXPORT", "value", marks=BY_QUERY),
+        (KERNEL, "gridX"),
+        (KERNEL, "blockZ"),
+        (KERNEL, "clusterY"),
+        (KERNEL, "staticSharedMemory"),
+        (KERNEL, "dynamicSharedMemory"),
+        ("CUDA_GRAPH_NODE_EVENTS", "originalGraphNodeId"),
+        ("CUDA_GRAPH_NODE_EVENTS", "globalTid"),
+        ("TARGET_INFO_CUDA_DEVICE", "gpuId"),
+        ("META_DATA_EXPORT", "value"),
     ],
 )  # fmt: skip
 def test_a_needed_column_that_is_missing_is_named(nsys, refused, table, column):
@@ -469,9 +458,6 @@ def test_a_column_that_can_be_done_without(nsys, table, column):
     assert len(read_all(path)["kernels"]) == 1
 
 
-BY_INT = pytest.mark.xfail(strict=True, raises=(ValueError, TypeError), reason="int() of a cell, not caught")
-
-
 @pytest.mark.parametrize(
     ("table", "column", "cell"),
     [
@@ -479,19 +465,13 @@ BY_INT = pytest.mark.xfail(strict=True, raises=(ValueError, TypeError), reason="
         (RUNTIME, "correlationId", "abc"), (RUNTIME, "end", b"\xff"), (NVTX, "domainId", "abc"), (NVTX, "end", 1.5),
         (NVTX, "globalTid", "abc"), (MEMCPY, "bytes", "4 KB"), (MEMCPY, "copyKind", "HtoD"), (MEMSET, "streamId", "a"),
         (GRAPH_TRACE, "graphId", "g"), ("CUDA_GRAPH_NODE_EVENTS", "graphNodeId", "n"),
-        pytest.param("PROCESSES", "globalPid", "abc", marks=BY_INT),
-        pytest.param("TARGET_INFO_GPU", "id", "abc", marks=BY_INT),
-        pytest.param("TARGET_INFO_GPU", "id", None, marks=BY_INT),
-        pytest.param("TARGET_INFO_CUDA_DEVICE", "pid", "abc", marks=BY_INT),
-        pytest.param("TARGET_INFO_CUDA_DEVICE", "gpuId", "abc", marks=BY_INT),
-        pytest.param(
-            NVTX, "eventType", "abc",
-            marks=pytest.mark.xfail(strict=True, reason="WHERE eventType IN (...) drops the row without a word"),
-        ),
-        pytest.param(
-            "TARGET_INFO_GPU", "smCount", "many",
-            marks=pytest.mark.xfail(strict=True, reason="names tracekit's own table and column, not the file's"),
-        ),
+        ("PROCESSES", "globalPid", "abc"),
+        ("TARGET_INFO_GPU", "id", "abc"),
+        ("TARGET_INFO_GPU", "id", None),
+        ("TARGET_INFO_CUDA_DEVICE", "pid", "abc"),
+        ("TARGET_INFO_CUDA_DEVICE", "gpuId", "abc"),
+        (NVTX, "eventType", "abc"),
+        ("TARGET_INFO_GPU", "smCount", "many"),
     ],
 )  # fmt: skip
 def test_a_cell_of_the_wrong_type_is_named(nsys, refused, table, column, cell):
@@ -562,7 +542,6 @@ def test_one_process_with_two_gpus(nsys):
     assert trace.table("kernels")["device_id"].tolist() == [1, 0]
 
 
-@pytest.mark.xfail(strict=True, reason="the map is dropped where TARGET_INFO_GPU is absent, and said not to exist")
 def test_a_map_counts_without_a_description_of_the_gpus(nsys):
     builder = nsys("2025.5").cuda_device(100, 0, 3).cuda_device(200, 1, 3)
     _, trace = gpus(two_processes(builder, (0, 1)).write())

@@ -183,7 +183,7 @@ def _entry(root: _Fields, name: str) -> FileEntry | None:
 def _file_fields(fields: _Fields, *more: str) -> dict[str, Any]:
     out = {"file": fields.take("file", str)}
     parts = out["file"].replace("\\", "/").split("/")
-    if ".." in parts or out["file"].startswith(("/", "\\")) or ":" in parts[0]:
+    if ".." in parts or out["file"].startswith(("/", "\\")) or ":" in parts[0] or "\0" in out["file"]:
         raise InputError(
             fields.source,
             expected=f"a file inside the bundle as file of {fields.where}",

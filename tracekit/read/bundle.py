@@ -147,11 +147,19 @@ def _file(folder: Path, entry: FileEntry, source: str) -> Path:
 def read_bench(path: Path) -> pd.DataFrame:
     """Table bench from a bundle's ``bench.json``: samples with process, variant, protocol and latency in us."""
     samples = _objects(path, "samples", ("variant", "process", "protocol", "latency_us"), unit="us")
-    latency = [
-        s["latency_us"] * 1000.0 if isinstance(s["latency_us"], int | float) else s["latency_us"] for s in samples
-    ]
+    for number, sample in enumerate(samples):
+        latency = sample["latency_us"]
+        if isinstance(latency, bool) or not isinstance(latency, int | float) or not 0 < latency < 1e15:
+            raise InputError(
+                path,
+                expected="a latency_us above 0 in every member of samples",
+                found=f"{latency!r} in number {number}",
+                remedy="run the workload again, or correct the file",
+            )
     data = {name: [sample[name] for sample in samples] for name in ("variant", "process", "protocol")}
-    return tables.BENCH.conform(data | {"sample": range(len(samples)), "latency_ns": latency}, source=str(path))
+    latency = [sample["latency_us"] * 1000.0 for sample in samples]
+    numbers = list(range(len(samples)))
+    return tables.BENCH.conform(data | {"sample": numbers, "latency_ns": latency}, source=str(path))
 
 
 def read_quality(path: Path) -> pd.DataFrame:
@@ -185,10 +193,15 @@ def _objects(path: Path, name: str, fields: Sequence[str], unit: str | None = No
 
 
 def _json(path: Path) -> Any:
+    """A JSON file, strictly: NaN and Infinity are no JSON."""
+
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"the value {constant}, which JSON does not have")
+
     read_head(path)
     try:
-        return json.loads(path.read_bytes())
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        return json.loads(path.read_bytes(), parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
         raise InputError(
             path, expected="JSON", found=str(error), remedy="correct the file, or capture the bundle again"
         ) from None

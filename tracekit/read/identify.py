@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from enum import StrEnum
 from pathlib import Path
 
@@ -36,8 +37,9 @@ _OTHER_KINDS = {
 
 def identify(path: Path) -> Format:
     """The format of the file or folder at ``path``; raises InputError where it is none that tracekit reads."""
-    if path.is_dir():
-        if (path / manifest.FILE_NAME).is_file():
+    # os.path asks without raising, whatever is wrong with the path; reading it then says what.
+    if os.path.isdir(path):
+        if os.path.isfile(path / manifest.FILE_NAME):
             return Format.BUNDLE
         raise InputError(
             path,
@@ -91,11 +93,11 @@ def read_head(path: Path, size: int = 4096) -> bytes:
             head = file.read(size)
     except FileNotFoundError:
         raise InputError(path, expected=READABLE, found="no such file or folder", remedy="check the path") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise InputError(
             path,
             expected="a readable file",
-            found=error.strerror or str(error),
+            found=getattr(error, "strerror", None) or str(error),
             remedy="check the path and its permissions",
         ) from None
     if not head:

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from tracekit.errors import InputError
 from tracekit.model import labels, tables
 from tracekit.model.trace import Trace
+from tracekit.read.nsys_devices import Devices, find_devices
 from tracekit.read.sqlite import SqliteFile
 
 Ints = npt.NDArray[np.int64]
@@ -47,9 +48,10 @@ _PUSH_POP = (59, 70)
 _START_END = (60, 71)
 _DOMAIN_CREATE = 75
 _VERSION_SUFFIX = re.compile(r"_v\d+$")
-_LONGEST_NS = 24 * 3600 * 10**9
+_DAY_NS = 24 * 3600 * 10**9
+_MONTH_NS = 30 * _DAY_NS
 _PID_BITS = 24
-_NO_STRING = -1
+NO_ID = -1
 
 
 def read_nsys_sqlite(path: Path) -> Trace:
@@ -75,7 +77,7 @@ class _Export:
             graph_trace=meta.get("GRAPH_TRACE"),
             has_timeline=True,
             loaders={
-                "gpus": lambda: self._devices[0],
+                "gpus": lambda: self._devices.frame,
                 "kernels": self._kernels,
                 "copies": self._copies,
                 "graphs": self._graphs,
@@ -99,8 +101,11 @@ class _Export:
                 found=f"a SQLite database with {listing}" if found else "a SQLite database without tables",
                 remedy="name a file made by: nsys export --type sqlite",
             )
-        for table, needed in _NEEDED.items():
-            missing = [name for name in needed if table in found and name not in self.file.columns[table]]
+        for table in set(_NEEDED) & set(found):
+            present = self.file.columns[table]
+            together = _ALL_OR_NONE.get(table, ())
+            needed = (*_NEEDED[table], *(together if set(together) & set(present) else ()))
+            missing = [name for name in needed if name not in present]
             if missing:
                 raise InputError(
                     self.file.path,
@@ -128,10 +133,14 @@ class _Export:
         if partial:
             self.trace.note(f"The export is partial ({'; '.join(partial)}): what lies outside is missing, not zero.")
         if not any(table in self.file.columns for table in (KERNEL, MEMCPY, MEMSET, GRAPH_TRACE)):
+            self.trace.absent |= {"kernels", "copies", "graphs"}
             self.trace.note(
                 "No table of device work in the export: CUDA was not traced (nsys profile --trace=cuda,nvtx), nothing "
                 "was launched while capturing, or an importer of another nsys version dropped it."
             )
+        if RUNTIME not in self.file.columns:
+            self.trace.absent.add("calls")
+            self.trace.note("No CUDA API calls in the export: gaps cannot be split by what the host did.")
         if NVTX not in self.file.columns:
             self.trace.note(
                 "No NVTX ranges in the export: nothing was annotated, --trace lacked nvtx, or the ranges were lost "
@@ -153,14 +162,14 @@ class _Export:
 
     def _named(self, ids: pa.Array, edit: Callable[[str], str] = str) -> pa.DictionaryArray:
         """String ids as text, each distinct text edited once. An id without a string is named as such."""
-        codes, distinct = pd.factorize(_ints(ids, _NO_STRING))
+        codes, distinct = pd.factorize(_ints(ids, NO_ID))
         known, texts = self._strings
         position = np.searchsorted(known, distinct)
         named = []
         for id_, at in zip(distinct.tolist(), position.tolist(), strict=True):
             if at < len(known) and known[at] == id_:
                 named.append(edit(texts[at]))
-            elif id_ == _NO_STRING:
+            elif id_ == NO_ID:
                 named.append("<unnamed>")
             else:
                 named.append(f"<string {id_} is not in the export>")
@@ -186,46 +195,60 @@ class _Export:
     def _accept(self, table: str, raw: Raw) -> Raw:
         """The rows with possible times, in order of start. What is rejected is counted by its reason."""
         start, end = _ints(raw["start"], 0), _ints(raw["end"], 0)
+        none = (start == 0) & (end == 0)
+        if raw["start"].null_count or raw["end"].null_count:
+            none |= np.asarray(raw["start"].is_null()) | np.asarray(raw["end"].is_null())
+        backwards = ~none & (end < start)
         reasons = {
-            "without a time": (start == 0) & (end == 0),
-            "that end before they start": (end < start) & ~((start == 0) & (end == 0)),
-            "longer than a day": (end > start) & ((end - start > _LONGEST_NS) | (end - start < 0)),
+            "without a time": none,
+            "that end before they start": backwards,
+            "longer than a day": ~none & ~backwards & ((end - start > _DAY_NS) | (end - start < 0)),
         }
-        bad = np.zeros(len(start), bool)
+        kept = ~np.logical_or.reduce(list(reasons.values()))
+        if kept.any() and float(start[kept].max()) - float(start[kept].min()) > _MONTH_NS:
+            far = np.abs(start.astype(np.float64) - float(np.median(start[kept]))) > _MONTH_NS
+            reasons["more than a month from the others"] = kept & far
+            kept &= ~far
         for reason, mask in reasons.items():
             if count := int(mask.sum()):
                 what = f"{table.removeprefix('CUPTI_ACTIVITY_KIND_').lower()} rows {reason}"
                 self.trace.rejected[what] = count
                 self.trace.note(f"{count} {what} were left out.")
-                bad |= mask
-        if bad.any():
-            raw = _take(raw, np.flatnonzero(~bad))
-            start = start[~bad]
+        if not kept.all():
+            raw = _take(raw, np.flatnonzero(kept))
+            start = start[kept]
         if (start[1:] < start[:-1]).any():
             raw = _take(raw, np.argsort(start, kind="stable"))
         return raw
 
     @cached_property
-    def _process(self) -> int:
+    def _only_process(self) -> int:
         """The process of rows that name none: the only one of the file, else 0, which no call can match."""
         if "PROCESSES" in self.file.columns:
-            found = self.file.rows("SELECT DISTINCT globalPid FROM PROCESSES WHERE globalPid IS NOT NULL LIMIT 2")
-            if len(found) == 1:
-                return int(found[0][0])
-        return 0
+            found = set(_ints(self.file.read("PROCESSES", ("globalPid",))["globalPid"], 0).tolist())
+        elif RUNTIME in self.file.columns:
+            found = {tid & ~0xFFFFFF for (tid,) in self.file.rows(f"SELECT DISTINCT globalTid FROM {RUNTIME}") if tid}
+        else:
+            found = set()
+        return found.pop() if len(found) == 1 else 0
+
+    def _processes(self, raw: Raw) -> Ints:
+        column = raw.get("globalPid")
+        if column is None:
+            return np.full(len(raw["start"]), self._only_process, np.int64)
+        return _ints(column, self._only_process if column.null_count else 0)
 
     def _place(self, raw: Raw) -> Raw:
         """The columns that every table of device work shares."""
-        processes = _ints(raw["globalPid"], self._process) if "globalPid" in raw else None
-        if processes is None:
-            processes = np.full(len(raw["start"]), self._process)
+        processes = self._processes(raw)
+        absent = pa.nulls(len(processes), pa.int64())
         return {
             "process": processes,
-            "device_id": self._device_ids(processes, _ints(raw["deviceId"], -1)),
+            "device_id": self._device_ids(processes, _ints(raw["deviceId"], NO_ID)),
             "context": raw["contextId"],
             "stream": raw["streamId"],
-            "correlation": raw.get("correlationId", pa.nulls(len(processes), pa.int64())),
-            "graph_node": raw.get("graphNodeId", pa.nulls(len(processes), pa.int64())),
+            "correlation": raw.get("correlationId", absent),
+            "graph_node": raw.get("graphNodeId", absent),
             "start_ns": _ints(raw["start"], 0),
             "end_ns": _ints(raw["end"], 0),
         }
@@ -316,7 +339,6 @@ class _Export:
 
     def _calls(self) -> pd.DataFrame:
         if RUNTIME not in self.file.columns:
-            self.trace.note("No CUDA API calls in the export: gaps cannot be split by what the host did.")
             return tables.CALLS.empty()
         raw = self.file.read(RUNTIME, CALL_COLUMNS)
         raw = self._accept(RUNTIME, raw)
@@ -336,7 +358,7 @@ class _Export:
         types = ", ".join(map(str, (*_PUSH_POP, *_START_END)))
         raw = self.file.read(
             NVTX, RANGE_COLUMNS, text=("text",),
-            where=f"eventType IN ({types}) AND globalTid IS NOT NULL",
+            where=f"(eventType IN ({types}) OR typeof(eventType) <> 'integer') AND globalTid IS NOT NULL",
         )  # fmt: skip
         open_ = np.asarray(raw["end"].is_null())
         if open_.any():
@@ -349,7 +371,7 @@ class _Export:
         data = {
             "range_id": np.arange(len(thread)),
             "domain": self._domains(thread, raw.get("domainId")),
-            "label": self._labels(raw),
+            "label": self._texts(raw, len(thread), labels.normalize),
             "thread": thread,
             "start_ns": raw["start"],
             "end_ns": raw["end"],
@@ -358,20 +380,17 @@ class _Export:
         }
         return self._conform(tables.RANGES, data)
 
-    def _labels(self, raw: Raw) -> pa.DictionaryArray:
-        """The text of each range, inline or by string id, and then normalized; each distinct text once."""
-        by_id = raw.get("textId", pa.nulls(len(raw["start"]), pa.int64()))
-        registered = self._named(by_id, labels.normalize)
+    def _texts(self, raw: Raw, rows: int, edit: Callable[[str], str] = str) -> pa.DictionaryArray:
+        """The text of each row, inline or by string id, and then edited; each distinct text once."""
+        registered = self._named(raw.get("textId", pa.nulls(rows, pa.int64())), edit)
         inline = raw.get("text")
         if inline is None or inline.null_count == len(inline):
             return registered
         encoded = inline.dictionary_encode()
-        texts = [labels.normalize(value.decode("utf-8", "replace")) for value in encoded.dictionary.to_pylist()]
-        has_text = ~np.asarray(inline.is_null())
-        offset = len(registered.dictionary)
+        texts = [edit(value.decode("utf-8", "replace")) for value in encoded.dictionary.to_pylist()]
         codes = np.where(
-            has_text,
-            _ints(encoded.indices, 0) + offset,
+            ~np.asarray(inline.is_null()),
+            _ints(encoded.indices, 0) + len(registered.dictionary),
             np.asarray(registered.indices).astype(np.int64),
         )
         return _dictionary(codes, [*registered.dictionary.to_pylist(), *texts])
@@ -380,15 +399,13 @@ class _Export:
         """The domain name of each range; ids are numbered per process, 0 is the default domain."""
         if domain is None:
             return _dictionary(np.zeros(len(thread), np.int64), [""])
-        text = "COALESCE(e.text, s.value)" if "textId" in self.file.columns[NVTX] else "e.text"
-        join = "LEFT JOIN StringIds s ON s.id = e.textId" if "textId" in self.file.columns[NVTX] else ""
-        created = {
-            (int(tid) >> _PID_BITS, int(id_)): str(name)
-            for tid, id_, name in self.file.rows(
-                f"SELECT e.globalTid, e.domainId, {text} FROM {NVTX} e {join} WHERE e.eventType = {_DOMAIN_CREATE} "
-                "AND e.globalTid IS NOT NULL AND e.domainId IS NOT NULL"
-            )
-        }
+        made = self.file.read(
+            NVTX, ("globalTid", "domainId", "textId"), text=("text",),
+            where=f"eventType = {_DOMAIN_CREATE} AND globalTid IS NOT NULL AND domainId IS NOT NULL",
+        )  # fmt: skip
+        keys = zip(_ints(made["globalTid"], 0) >> _PID_BITS, _ints(made["domainId"], 0), strict=True)
+        names_made = self._texts(made, len(made["globalTid"])).to_pylist()
+        created = {(int(process), int(id_)): name for (process, id_), name in zip(keys, names_made, strict=True)}
         process_codes, processes = pd.factorize(thread >> _PID_BITS)
         domain_codes, domains = pd.factorize(_ints(domain, 0))
         pair_codes, pairs = pd.factorize(process_codes * max(1, len(domains)) + domain_codes)
@@ -403,119 +420,53 @@ class _Export:
         ends = [0]
         for table in (KERNEL, MEMCPY, MEMSET, GRAPH_TRACE, RUNTIME, NVTX):
             if table in self.file.columns:
-                bound = f'"end" - start BETWEEN 0 AND {_LONGEST_NS}'
+                bound = f'"end" - start BETWEEN 0 AND {_DAY_NS}'
                 ends.append(self.file.rows(f'SELECT max("end") FROM "{table}" WHERE {bound}')[0][0] or 0)
         return max(ends)
 
     # Devices
 
     @cached_property
-    def _devices(self) -> tuple[pd.DataFrame, dict[tuple[int, int], int]]:
-        """Table gpus, and the device of each (process, ordinal) pair of the device work."""
-        seen: set[tuple[int, int]] = set()
+    def _devices(self) -> Devices:
+        """The GPUs of the capture and which of them every (process, ordinal) pair of its device work is."""
+        pairs: set[tuple[int, int]] = set()
         for raw in self._device_work.values():
-            processes = _ints(raw["globalPid"], self._process) if "globalPid" in raw else None
-            ordinals = _ints(raw["deviceId"], -1)
-            if processes is None:
-                processes = np.full(len(ordinals), self._process)
-            pairs = pd.DataFrame({"process": processes, "ordinal": ordinals}).drop_duplicates()
-            seen |= set(pairs.itertuples(index=False, name=None))
-        gpus = self._gpu_rows()
-        mapped = self._physical(sorted(seen), gpus)
-        keys: list[tuple[int, int, int]] = []  # (gpu or -1, process, ordinal)
-        ids: dict[tuple[int, int], int] = {}
-        for pair in sorted(seen, key=lambda p: (mapped.get(p, -1), p)):
-            key = (mapped[pair], -1, pair[1]) if pair in mapped else (-1, *pair)
-            known = [k for k in keys if k[0] == key[0] and key[0] >= 0]
-            if not known:
-                keys.append(key)
-            ids[pair] = keys.index(known[0] if known else key)
-        alike = len({tuple(sorted((k, v) for k, v in gpu.items() if k in _LIMITS)) for gpu in gpus.values()}) == 1
-        rows = []
-        for number, (gpu, process, ordinal) in enumerate(keys):
-            spec = gpus[gpu] if gpu >= 0 else (next(iter(gpus.values())) if alike else {})
-            rows.append({
-                "device_id": number, "process": None if gpu >= 0 else process, "ordinal": ordinal,
-                "uuid": spec.get("uuid") if gpu >= 0 else None, **{to: spec.get(to) for to in _LIMITS},
-            })  # fmt: skip
-        if not gpus and seen:
-            self.trace.note(
-                "The export does not describe the GPU (no TARGET_INFO_GPU): active blocks cannot be computed."
-            )
-        data = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
-        return self._conform(tables.GPUS, data), ids
-
-    def _gpu_rows(self) -> dict[int, dict[str, Any]]:
-        table = "TARGET_INFO_GPU"
-        have = self.file.columns.get(table, ())
-        if "id" not in have:
-            return {}
-        columns = {
-            "id": "id", "cuDevice": "cu_device", "uuid": "uuid", "name": "name", "smCount": "sm_count",
-            "computeMajor": "cc_major", "computeMinor": "cc_minor", "l2CacheSize": "l2_bytes",
-            "totalMemory": "memory_bytes", "memoryBandwidth": "memory_bytes_per_second",
-        }  # fmt: skip
-        present = [column for column in columns if column in have]
-        rows = self.file.rows(f'SELECT {", ".join(present)} FROM "{table}" ORDER BY id')
-        out = {}
-        for row in rows:
-            gpu = dict(zip((columns[name] for name in present), row, strict=True))
-            if set(str(gpu.get("uuid") or "0")) <= set("0-"):
-                gpu["uuid"] = None  # scrubbed
-            out[int(gpu["id"])] = gpu
-        return out
-
-    def _physical(
-        self, pairs: Sequence[tuple[int, int]], gpus: Mapping[int, Mapping[str, Any]]
-    ) -> dict[tuple[int, int], int]:
-        """The physical GPU of each (process, ordinal) pair, where the export tells."""
-        if "TARGET_INFO_CUDA_DEVICE" in self.file.columns:
-            rows = self.file.rows("SELECT pid, cudaId, gpuId FROM TARGET_INFO_CUDA_DEVICE")
-            told = {(int(pid), int(ordinal)): int(gpu) for pid, ordinal, gpu in rows if None not in (pid, ordinal, gpu)}
-            mapped = {
-                (process, ordinal): told[key]
-                for process, ordinal in pairs
-                if (key := ((process >> _PID_BITS) & 0xFFFFFF, ordinal)) in told and told[key] in gpus
-            }
-            if len(mapped) == len(pairs):
-                return mapped
-        if len(gpus) == 1:
-            return dict.fromkeys(pairs, next(iter(gpus)))
-        if len({process for process, _ in pairs}) == 1 and gpus:
-            by_ordinal = {gpu.get("cu_device", id_): id_ for id_, gpu in gpus.items()}
-            return {pair: by_ordinal[pair[1]] for pair in pairs if pair[1] in by_ordinal}
-        if len({process for process, _ in pairs}) > 1:
-            self.trace.note(
-                "Several processes, and the export does not map their device ordinals to GPUs: a device here is a "
-                "(process, ordinal) pair, and two of them may be one GPU."
-            )
-        return {}
+            columns = {"process": self._processes(raw), "ordinal": _ints(raw["deviceId"], NO_ID)}
+            pairs |= set(pd.DataFrame(columns).drop_duplicates().itertuples(index=False, name=None))
+        return find_devices(self.file, self.trace, sorted(pairs))
 
     def _device_ids(self, processes: Ints, ordinals: Ints) -> Ints:
-        ids = self._devices[1]
-        if len(set(ids.values())) == 1:
-            return np.full(len(ordinals), next(iter(ids.values())), np.int64)
+        ids = self._devices.ids
+        if len(set(ids.values())) == 1 or not len(ordinals):
+            return np.full(len(ordinals), next(iter(ids.values()), NO_ID), np.int64)
         process_codes, distinct = pd.factorize(processes)
         ordinal_codes, distinct_ordinals = pd.factorize(ordinals)
-        lookup = np.array(
-            [[ids.get((int(p), int(o)), -1) for o in distinct_ordinals] for p in distinct], np.int64
-        ).reshape(len(distinct), -1)
-        return lookup[process_codes, ordinal_codes] if len(ordinals) else np.empty(0, np.int64)
+        lookup = np.array([[ids.get((int(p), int(o)), NO_ID) for o in distinct_ordinals] for p in distinct], np.int64)
+        return lookup[process_codes, ordinal_codes]
 
     def _conform(self, table: Any, data: Any) -> pd.DataFrame:
         return table.conform(data, source=str(self.file.path))  # type: ignore[no-any-return]
 
 
-_LIMITS = ("name", "sm_count", "cc_major", "cc_minor", "l2_bytes", "memory_bytes", "memory_bytes_per_second")
 _NEEDED = {
-    KERNEL: ("start", "end", "deviceId", "contextId", "streamId", "demangledName", "shortName", "registersPerThread"),
+    KERNEL: (
+        "start", "end", "deviceId", "contextId", "streamId", "demangledName", "shortName", "registersPerThread",
+        "gridX", "gridY", "gridZ", "blockX", "blockY", "blockZ", "staticSharedMemory", "dynamicSharedMemory",
+    ),
     RUNTIME: ("start", "end", "globalTid", "correlationId", "nameId"),
-    NVTX: ("start", "end", "eventType", "globalTid"),
+    NVTX: ("start", "end", "eventType", "globalTid", "text"),
     MEMCPY: ("start", "end", "deviceId", "contextId", "streamId", "bytes", "copyKind"),
     MEMSET: ("start", "end", "deviceId", "contextId", "streamId", "bytes"),
     GRAPH_TRACE: ("start", "end", "deviceId", "contextId", "streamId"),
+    "CUDA_GRAPH_NODE_EVENTS": ("graphNodeId", "originalGraphNodeId", "globalTid", "start"),
+    "TARGET_INFO_CUDA_DEVICE": ("gpuId", "cudaId", "pid"),
+    "PROCESSES": ("globalPid",),
+    "META_DATA_EXPORT": ("name", "value"),
+    "META_DATA_CAPTURE": ("name", "value"),
+    "EXPORT_META_DATA": ("name", "value"),
     "StringIds": ("id", "value"),
-}
+}  # fmt: skip
+_ALL_OR_NONE = {KERNEL: ("clusterX", "clusterY", "clusterZ")}
 
 
 def _ints(array: pa.Array, missing: int) -> Ints:

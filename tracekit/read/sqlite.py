@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,7 +26,8 @@ class SqliteFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._uri = f"file:{quote(str(path.absolute()))}?mode=ro&immutable=1"
+        # An empty authority, so that a path which begins with two slashes is not taken for one.
+        self._uri = f"file://{quote(os.fsencode(path.absolute()))}?mode=ro&immutable=1"
         self._refuse_truncated()
 
     def _refuse_truncated(self) -> None:
@@ -67,7 +69,7 @@ class SqliteFile:
                 return connection.execute(query, parameters).fetchall()
             finally:
                 connection.close()
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise self._damaged(error) from None
 
     def read(
@@ -87,7 +89,7 @@ class SqliteFile:
         query = f'SELECT {", ".join(selected)} FROM "{table}"'
         try:
             parts = self._fetch(query, where, self._last_rowid(table))
-        except Error as error:
+        except (Error, OSError, pa.ArrowException) as error:
             self._refuse_non_integers(table, present)
             raise self._damaged(error) from None
         out: dict[str, pa.Array] = {}
