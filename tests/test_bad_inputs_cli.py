@@ -167,7 +167,6 @@ def test_output_over_a_folder(tracekit, tmp_path, export):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "good.sqlite"]
 
 
-@pytest.mark.xfail(strict=True, reason="FILE.partial is opened for writing whatever it holds, and then renamed")
 def test_output_spares_other_files(tracekit, tmp_path, export):
     other = tmp_path / "a.json.partial"
     other.write_text("mine")
@@ -175,7 +174,6 @@ def test_output_spares_other_files(tracekit, tmp_path, export):
     assert other.read_text() == "mine"
 
 
-@pytest.mark.xfail(strict=True, reason="--force -o TRACE replaces the capture by its report")
 def test_output_never_replaces_the_input(tracekit, export):
     before = export.read_bytes()
     tracekit("show", export, "-f", "json", "-o", export, "--force")
@@ -286,7 +284,6 @@ def test_a_process_prints_one_json_and_no_warning(samples):
     assert strict(result.stdout.decode())["schema_version"] == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a dash or minus sign that the encoding of stdout lacks ends in a traceback")
 def test_a_terminal_or_pipe_that_is_not_utf8(samples):
     result = run("show", samples / "decode_fused", PYTHONIOENCODING="ascii")
     assert result.returncode == 0

@@ -34,7 +34,7 @@ def cell(metric: Metric | None) -> str:
 
 
 def table(name: str) -> str:
-    regions = pipeline.analyze(SAMPLES / name).regions
+    regions = pipeline.report(SAMPLES / name).regions
     columns = [["region", *(" " * 2 * (len(r.path) - 1) + r.path[-1] for r in regions)]]
     columns.append(["instances", *(str(r.instances) for r in regions)])
     for column in COLUMNS:

@@ -20,7 +20,7 @@ ROOT = ("unfused/T1/iter",)
 
 @cache
 def report(name: str) -> Report:
-    return pipeline.analyze(SAMPLES / name)
+    return pipeline.report(SAMPLES / name)
 
 
 @cache

@@ -27,7 +27,7 @@ def test_the_five_rows_are_those_of_the_samples() -> None:
 
 
 def test_the_figures_in_prose_are_those_of_the_samples() -> None:
-    report = pipeline.analyze(ROOT / "sample_traces/decode_unfused")
+    report = pipeline.report(ROOT / "sample_traces/decode_unfused")
     norm = report.region(("unfused/T1/iter", "layer0", "residual_rmsnorm")).metrics
     assert (norm["kernel_count"].value, round(norm["busy_ns"].value / 1000, 1)) == (10, 15.5)
     assert "10 kernels became 1, and 15.5 us of busy time\n2.4 us" in README

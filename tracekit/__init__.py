@@ -10,16 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tracekit.pipeline import analyze as analyze
     from tracekit.pipeline import diff as diff
     from tracekit.pipeline import open_trace as open_trace
+    from tracekit.pipeline import report as report
 
 __version__ = "0.1.0"
 
-__all__ = ["__version__", "analyze", "diff", "open_trace"]
+__all__ = ["__version__", "diff", "open_trace", "report"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("analyze", "diff", "open_trace"):
+    if name in ("diff", "open_trace", "report"):
         return getattr(importlib.import_module("tracekit.pipeline"), name)
     raise AttributeError(f"module 'tracekit' has no attribute {name!r}")

@@ -41,6 +41,8 @@ def serve(directory: Path | None, *, port: int, open_browser: bool) -> int:
     from streamlit.web.cli import main as streamlit_command
 
     options = {
+        # Streamlit takes any folder that is not called site-packages, such as pip's --target, for its own checkout.
+        "global.developmentMode": False,
         "server.address": _ADDRESS,
         "server.port": port,
         "server.headless": not open_browser,
@@ -174,12 +176,11 @@ def _adopt_address(names: Sequence[str]) -> None:
     """
     address = _address()
     if st.session_state.get("address") != address:
-        for side in ("base", "test"):
-            if st.query_params.get(side) in names:
-                st.session_state[side] = st.query_params[side]
-        if "region" in st.query_params:
-            st.session_state["region"] = st.query_params["region"]
+        for choice in ("base", "test", "region"):
+            if choice in st.query_params:
+                st.session_state[choice] = st.query_params[choice]
         st.session_state["waive"] = [name for name in st.query_params.get_all("waive") if name in CONDITIONS]
+    # What is not listed goes no further than here; a region is checked where it is picked.
     usual = _DEFAULT_PAIR if set(_DEFAULT_PAIR) <= set(names) else (names[0], names[min(1, len(names) - 1)])
     for side, name in zip(("base", "test"), usual, strict=True):
         if st.session_state.get(side) not in names:
@@ -188,9 +189,9 @@ def _adopt_address(names: Sequence[str]) -> None:
 
 def _write_address() -> None:
     """Puts the choices into the page's address, so that it can be linked to."""
-    wanted = {name: list(st.session_state.get(name) or ()) for name in ("waive",)}
-    wanted |= {name: [st.session_state[name]] for name in ("base", "test", "region") if name in st.session_state}
-    wanted = {name: values for name, values in wanted.items() if values}
+    wanted = {name: [st.session_state[name]] for name in ("base", "test", "region") if name in st.session_state}
+    if waived := st.session_state.get("waive"):
+        wanted["waive"] = list(waived)
     if _address() != wanted:
         st.query_params.from_dict(wanted)
     st.session_state["address"] = wanted
@@ -203,7 +204,7 @@ def _address() -> Mapping[str, list[str]]:
 @st.cache_resource(max_entries=16, show_spinner="Reading the capture")
 def _report(path: str, stamp: Stamp) -> Report:
     """The report of a trace as its files are now; a resource, since it is immutable and shared, and large."""
-    return pipeline.analyze(path)
+    return pipeline.report(path)
 
 
 def _stamp(path: Path) -> Stamp:

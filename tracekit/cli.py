@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+import os
 import sys
+import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,10 +61,10 @@ def show(
     depth: DepthOption = None,
 ) -> None:
     """Show one capture: every region's time, gaps, DRAM bytes, spills and active blocks."""
-    _refuse_overwrite(output, force)
+    _refuse_overwrite(output, force, trace, *counters or ())
     from tracekit import pipeline
 
-    report = pipeline.analyze(trace, counters=counters or ())
+    report = pipeline.report(trace, counters=counters or ())
     if format is Format.JSON:
         from tracekit.render.json import show_json
 
@@ -81,10 +84,10 @@ def gaps(
     longest: Annotated[int, typer.Option("--longest", min=0, help="How many of the longest gaps to list.")] = 10,
 ) -> None:
     """Show idle device time: in gaps of which length, for which cause, and the longest ones."""
-    _refuse_overwrite(output, force)
+    _refuse_overwrite(output, force, trace)
     from tracekit import pipeline
 
-    data = pipeline.idle_report(pipeline.analyze(trace), longest=longest)
+    data = pipeline.idle_report(pipeline.report(trace), longest=longest)
     if format is Format.JSON:
         from tracekit.render.json import gaps_json
 
@@ -117,13 +120,13 @@ def diff(
     depth: DepthOption = None,
 ) -> None:
     """Compare two captures of the same work: did it help, by how much, and why."""
-    _refuse_overwrite(output, force)
+    _refuse_overwrite(output, force, base, test, *base_counters or (), *test_counters or ())
     from tracekit import pipeline
 
     renames = [_rename(item) for item in rename or ()]
     reports = (
-        pipeline.analyze(base, counters=base_counters or ()),
-        pipeline.analyze(test, counters=test_counters or ()),
+        pipeline.report(base, counters=base_counters or ()),
+        pipeline.report(test, counters=test_counters or ()),
     )
     try:
         comparison = pipeline.diff(*reports, rename=renames, waive=waive or ())
@@ -171,10 +174,12 @@ def _root(
 
 def main() -> None:
     """The console script: exits 0, or with the exit code of the error, which is printed to stderr."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a pipe may not be UTF-8: replace what it cannot carry
+        sys.stdout.reconfigure(errors="replace")
     try:
         app()
     except TracekitError as error:
-        sys.stderr.write(f"tracekit: {error}\n")
+        sys.stderr.write(f"tracekit: {error}\n".encode("utf-8", "replace").decode("utf-8"))
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
@@ -188,13 +193,19 @@ def _rename(item: str) -> tuple[str, str]:
     return old, new
 
 
-def _refuse_overwrite(output: Path | None, force: bool) -> None:
-    """Before any work is done, so that nothing is lost at its end."""
+def _refuse_overwrite(output: Path | None, force: bool, *inputs: str) -> None:
+    """Before any work is done, so that nothing is lost at its end. Inputs are never replaced, even by force."""
     if output is None:
         return
-    if output.exists() and not force:
+    own = {os.path.realpath(item.rpartition("=")[2]) for item in inputs} | {os.path.realpath(item) for item in inputs}
+    target = os.path.realpath(output)
+    if target in own or os.path.dirname(target) in own:
+        raise UsageError(f"{output}: is an input, or lies in one", remedy="name another file")
+    if os.path.lexists(output) and not force:
         raise UsageError(f"{output}: exists already", remedy="name another file, or overwrite it with --force")
-    if not output.parent.is_dir():
+    if os.path.isdir(output):
+        raise UsageError(f"{output}: is a folder", remedy="name a file")
+    if not os.path.isdir(output.parent):
         raise UsageError(f"{output.parent}: no such folder", remedy="make it, or name another file")
 
 
@@ -206,17 +217,30 @@ def _write(result: str | RenderableType, output: Path | None) -> None:
         else:
             _print(result, None)
         return
-    partial = output.with_name(output.name + ".partial")
     try:
-        with partial.open("w", encoding="utf-8") as file:
+        handle, partial = tempfile.mkstemp(prefix=f".{output.name}.", dir=output.parent)
+    except OSError as error:
+        raise UsageError(f"{output}: {error.strerror}", remedy="name a file that can be written") from None
+    try:
+        with open(handle, "w", encoding="utf-8", errors="replace") as file:
             if isinstance(result, str):
                 file.write(result + "\n")
             else:
                 _print(result, file)
-        partial.replace(output)
+        os.chmod(partial, 0o666 & ~_umask())
+        os.replace(partial, output)
     except OSError as error:
-        partial.unlink(missing_ok=True)
         raise UsageError(f"{output}: {error.strerror}", remedy="name a file that can be written") from None
+    finally:
+        if os.path.exists(partial):
+            os.unlink(partial)
+
+
+def _umask() -> int:
+    """The process's file mode mask, which can only be read by setting it."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _print(result: RenderableType, file: Any) -> None:

@@ -8,9 +8,9 @@ from os import PathLike
 from os.path import isfile
 from pathlib import Path
 
-from tracekit.analyze import analyze as _analyze
+from tracekit.analyze import analyze
 from tracekit.analyze import idle_report as idle_report
-from tracekit.compare import compare as _compare
+from tracekit.compare import compare
 from tracekit.compare import findings as findings
 from tracekit.compare import main_region as main_region
 from tracekit.errors import InputError
@@ -35,14 +35,14 @@ def open_trace(path: str | PathLike[str], *, counters: Sequence[str | PathLike[s
     return trace
 
 
-def analyze(trace: Trace | str | PathLike[str], *, counters: Sequence[str | PathLike[str]] = ()) -> Report:
+def report(trace: Trace | str | PathLike[str], *, counters: Sequence[str | PathLike[str]] = ()) -> Report:
     """The report of a trace: every region's metrics, with coverage and notes. Times in ns, sizes in bytes."""
     if not isinstance(trace, Trace):
         trace = open_trace(trace, counters=counters)
     if trace.has_timeline:
         with ThreadPoolExecutor(len(_SLOW_TABLES)) as pool:
             list(pool.map(trace.table, _SLOW_TABLES))
-    return _analyze(trace)
+    return analyze(trace)
 
 
 def diff(
@@ -57,8 +57,8 @@ def diff(
     ``rename`` maps labels of the base to labels of the test. ``waive`` names conditions that may differ. Raises
     NotComparableError where another condition differs.
     """
-    reports = [side if isinstance(side, Report) else analyze(side) for side in (base, test)]
-    return _compare(reports[0], reports[1], rename=rename, waive=waive)
+    reports = [side if isinstance(side, Report) else report(side) for side in (base, test)]
+    return compare(reports[0], reports[1], rename=rename, waive=waive)
 
 
 def samples_directory() -> Path:

@@ -16,12 +16,12 @@ SAMPLES = Path(__file__).parents[2] / "sample_traces"
 
 @pytest.fixture(scope="module")
 def unfused() -> Report:
-    return pipeline.analyze(SAMPLES / "decode_unfused")
+    return pipeline.report(SAMPLES / "decode_unfused")
 
 
 @pytest.fixture(scope="module")
 def fused() -> Report:
-    return pipeline.analyze(SAMPLES / "decode_fused")
+    return pipeline.report(SAMPLES / "decode_fused")
 
 
 def conditioned(report: Report, **conditions: object) -> Report:

@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from tracekit.errors import UsageError
-from tracekit.pipeline import analyze
+from tracekit.pipeline import report as analyze
 from tracekit.read.bundle import add_counters, read_bench, read_trace
 from tracekit.render.json import show_json
 

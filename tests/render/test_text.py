@@ -18,7 +18,7 @@ HOSTILE = ("[red]layer[/red]", ":warning: a::b::c", "$x^2$", "λ\nnew line", "<b
 
 @pytest.fixture(scope="module")
 def report() -> Report:
-    return pipeline.analyze(SAMPLES / "decode_unfused")
+    return pipeline.report(SAMPLES / "decode_unfused")
 
 
 def printed(renderable: object, width: int = 160) -> str:
@@ -49,7 +49,7 @@ def test_a_hostile_name_is_shown_as_it_is(report: Report) -> None:
 
 
 def test_a_comparison_prints_the_five_rows_first(report: Report) -> None:
-    comparison = pipeline.diff(report, pipeline.analyze(SAMPLES / "decode_fused"))
+    comparison = pipeline.diff(report, pipeline.report(SAMPLES / "decode_fused"))
     rows = pipeline.findings(comparison)
     text = printed(diff_text(comparison, rows, pipeline.main_region(comparison)))
     assert text.index("Full request latency") < text.index("Regions (medians over instances)")

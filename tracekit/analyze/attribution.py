@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ KERNEL, COPY, GRAPH = 0, 1, 2
 KINDS = ("kernel", "copy", "graph")
 TABLES = ("kernels", "copies", "graphs")
 
+_KERNEL_LAUNCH = re.compile(r"(cuda|cu)Launch")
 _THREAD_BITS = np.int64(0xFFFFFF)
 
 
@@ -159,13 +161,9 @@ def _built_in(trace: Trace, nesting: Nesting, process: Ints, node: Ints) -> Ints
     created, nodes, created_process = created[first], nodes[first], created_process[first]
     original = _filled(created["original_graph_node"])
     above = nodes.get_indexer(pd.MultiIndex.from_arrays([created_process, original]))
-    origin = np.arange(len(nodes))
-    for _ in range(len(nodes)):  # ends when no clone is left to follow; a cycle ends it too
-        up = above[origin]
-        follow = (up >= 0) & (up != origin)
-        if not follow.any():
-            break
-        origin = np.where(follow, up, origin)
+    origin = np.where(above >= 0, above, np.arange(len(nodes)))
+    for _ in range(len(nodes).bit_length()):  # doubles the clones followed each time; ends on a cycle, too
+        origin = origin[origin]
     created_in = nesting.innermost(created["thread"].to_numpy(), created["start_ns"].to_numpy())[origin]
     is_node = np.flatnonzero(node >= 0)
     found = nodes.get_indexer(pd.MultiIndex.from_arrays([process[is_node], node[is_node]]))
@@ -175,6 +173,11 @@ def _built_in(trace: Trace, nesting: Nesting, process: Ints, node: Ints) -> Ints
 
 def _note_silent_launches(trace: Trace, operations: Operations, calls: pd.DataFrame) -> None:
     """Notes launches that left no device activity: graph launches traced as graphs, processes without GPU rows."""
+    if count := int((operations.kind == GRAPH).sum()):
+        trace.note(
+            f"{count} CUDA graphs were traced whole, so their kernels are not in the capture; to see them, capture "
+            "again with --cuda-graph-trace=node."
+        )
     if not len(calls):
         return
     names = calls["name"].array._pa_array.combine_chunks()
@@ -184,14 +187,16 @@ def _note_silent_launches(trace: Trace, operations: Operations, calls: pd.DataFr
     has_work[operations.call[operations.call >= 0]] = True
     graph_launch = np.isin(codes, [i for i, text in enumerate(texts) if "GraphLaunch" in text])
     if silent := int((graph_launch & ~has_work).sum()):
+        trace.hidden_graph_launches = silent
         trace.note(
             f"{silent} of {int(graph_launch.sum())} CUDA graph launches have no device rows: their kernels are not in "
             "the capture and idle time is not reliable. Capture again with --cuda-graph-trace=node."
         )
-    launch = np.isin(codes, [i for i, text in enumerate(texts) if "LaunchKernel" in text])
+    launch = np.isin(codes, [i for i, text in enumerate(texts) if _KERNEL_LAUNCH.match(text)])
     process = calls["thread"].to_numpy() & ~_THREAD_BITS
-    for pid in pd.unique(process[launch & ~has_work]).tolist():
-        if not (process == pid)[has_work].any():
+    with_rows = set(pd.unique(operations.process).tolist())
+    for pid in pd.unique(process[launch]).tolist():
+        if pid not in with_rows:
             trace.note(
                 f"Process {(pid >> 24) & 0xFFFFFF} launched kernels but has no device rows: its GPU was not traced."
             )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from tracekit.analyze.intervals import Cover
 from tracekit.model.report import Report
 from tracekit.model.tables import GAP_PARTS
 
@@ -17,9 +18,10 @@ _EDGES_NS = (1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 1e6, 10e6, 100e6, 1e9)
 def idle_report(report: Report, *, longest: int = 10) -> dict[str, Any]:
     """Idle time of a capture's devices; times in ns, every gap counted (there is no threshold).
 
-    ``devices`` has, per device, its span from first start to last end, and busy + gap = span. ``histogram`` counts
-    gaps by length, the last bin open. ``parts`` sums all gaps by what the host was doing. ``longest`` lists the
-    longest gaps with the operation that ends each and its region.
+    ``devices`` has, per device, its span from first start to last end, and busy + gap = span; ``kernel_gap_ns`` is
+    what would be idle if copies did not count as work; ``busy_ratio`` is None where graph launches left no device
+    rows. ``histogram`` counts gaps by length, the last bin open. ``parts`` sums all gaps by what the host was doing.
+    ``longest`` lists the longest gaps with the operation that ends each and its region.
     """
     operations = report.frames.get("operations")
     if operations is None:
@@ -32,7 +34,10 @@ def idle_report(report: Report, *, longest: int = 10) -> dict[str, Any]:
             "without_call": report.coverage.without_call,
         },
         "notes": report.notes,
-        "devices": [_device(own) for _, own in operations.groupby("device_id")],
+        "devices": [
+            _device(own, reliable=not report.capture["hidden_graph_launches"])
+            for _, own in operations.groupby("device_id")
+        ],
         "histogram": _histogram(operations),
         "parts": _parts(operations),
         "regions": [
@@ -51,16 +56,21 @@ def idle_report(report: Report, *, longest: int = 10) -> dict[str, Any]:
     }
 
 
-def _device(operations: pd.DataFrame) -> Mapping[str, Any]:
+def _device(operations: pd.DataFrame, reliable: bool) -> Mapping[str, Any]:
     busy, gap = int(operations["charged_busy_ns"].sum()), int(operations["gap_ns"].sum())
+    kernels = operations[operations["kind"] != "copy"]
+    start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
+    kernel_span = int(end.max() - start.min()) if len(kernels) else 0
+    kernel_busy = int(Cover.of(start, end).before[-1])
     return {
         "device_id": int(operations["device_id"].iloc[0]),
         "operations": len(operations),
         "span_ns": busy + gap,
         "busy_ns": busy,
         "gap_ns": gap,
+        "kernel_gap_ns": kernel_span - kernel_busy,
         "gaps": int((operations["gap_ns"] > 0).sum()),
-        "busy_ratio": busy / (busy + gap) if busy + gap else None,
+        "busy_ratio": busy / (busy + gap) if busy + gap and reliable else None,
     }
 
 

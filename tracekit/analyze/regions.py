@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from tracekit.analyze.attribution import COPY, KERNEL
+from tracekit.analyze.attribution import COPY, GRAPH, KERNEL
 from tracekit.analyze.gaps import Timeline, gap_parts
-from tracekit.analyze.intervals import NONE, Axis, Bools, Cover, Ints, count_by, running_end, sum_by
+from tracekit.analyze.intervals import NONE, Bools, Cover, Ints, count_by, running_end, sum_by
 from tracekit.analyze.launches import Launches
 from tracekit.analyze.nesting import Nesting
 from tracekit.model.tables import GAP_PARTS, HOST_PARTS
@@ -35,14 +36,21 @@ class Regions:
     Its columns: range_id (-1 for the pseudo region), path_id, parent, depth, instance, host_ns, device_span_ns,
     busy_ns, those of :data:`ADDITIVE` and, for roots, of :data:`LEDGER`; nullable integers throughout.
     ``kernels`` has a row for each (path_id, launch) pair: count, duration_ns and busy_ns, exact totals over instances.
+    ``unknown`` says why a column of ``instances`` is NA in rows that would otherwise have it.
     """
 
     instances: pd.DataFrame
     kernels: pd.DataFrame
+    unknown: Mapping[str, str]
 
 
-def roll_up(ranges: pd.DataFrame, nesting: Nesting, timeline: Timeline, launches: Launches) -> Regions:
-    """The metrics of every region instance. A region's operations include those of the regions inside it."""
+def roll_up(
+    ranges: pd.DataFrame, nesting: Nesting, timeline: Timeline, launches: Launches, absent: Set[str] = frozenset()
+) -> Regions:
+    """The metrics of every region instance. A region's operations include those of the regions inside it.
+
+    ``absent`` names the tables that were not traced: what they would tell is NA.
+    """
     ops = timeline.operations
     tree = _Tree.of(nesting)
     owner = np.where(ops.range >= 0, ops.range, tree.outside)
@@ -75,15 +83,42 @@ def roll_up(ranges: pd.DataFrame, nesting: Nesting, timeline: Timeline, launches
         values, known = np.zeros(tree.count, np.int64), np.zeros(tree.count, bool)
         values[roots], known[roots] = ledger[name], closed
         frame[name] = _nullable(values, known)
-    # One rule a path, since a median over the few instances that happen to know would mislead.
-    distorted = count_by(tree.path_id[totals["distorted"] > 0], len(nesting.paths) + 1)[tree.path_id] > 0
-    if distorted.any():
-        for part in HOST_PARTS:
-            for name in (f"gap_{part}_ns", f"wall_gap_{part}_ns"):
-                frame[name] = frame[name].astype("Int64").mask(distorted)
+    unknown = _hide(frame, tree, totals, absent)
     if not (owner == tree.outside).any():
         frame = frame.iloc[: tree.outside]
-    return Regions(frame, kernels)
+    return Regions(frame, kernels, unknown)
+
+
+def _hide(frame: pd.DataFrame, tree: _Tree, totals: Mapping[str, Ints], absent: Set[str]) -> dict[str, str]:
+    """Sets to NA, in place, what the capture cannot tell; and says why, by column.
+
+    One rule a path, since a median over the few instances that happen to know would mislead.
+    """
+    anywhere = np.ones(tree.count, bool)
+    rules: list[tuple[Bools, tuple[str, ...], str]] = [
+        (
+            tree.paths_with(totals["distorted"]),
+            tuple(f"{kind}_{part}_ns" for part in HOST_PARTS for kind in ("gap", "wall_gap")),
+            "tracing the graph by node slows its launch, so the host's part in the gap is unknown",
+        ),
+        (
+            tree.paths_with(totals["whole_graphs"]),
+            ("kernel_count",),
+            "a CUDA graph was traced whole, without its kernels",
+        ),
+    ]
+    if "calls" in absent:
+        rules.append((anywhere, ("launch_call_count",), "API calls were not traced"))
+    if "kernels" in absent:
+        measured = ("busy_ns", *ADDITIVE, *LEDGER)
+        rules.append((anywhere, measured, "device work was not traced"))
+    unknown: dict[str, str] = {}
+    for rows, columns, reason in rules:
+        if rows.any():
+            for name in columns:
+                frame[name] = frame[name].astype("Int64").mask(rows)
+                unknown[name] = reason
+    return unknown
 
 
 @dataclass(frozen=True)
@@ -125,6 +160,10 @@ class _Tree:
             np.maximum.at(high, self.parent[rows], high[rows])
         return low, high
 
+    def paths_with(self, values: Ints) -> Bools:
+        """All instances of those paths of which some instance has a value above 0."""
+        return count_by(self.path_id[values > 0], int(self.path_id.max()) + 1)[self.path_id] > 0
+
     def root_of(self, owner: Ints) -> Ints:
         """The root instance above each of the given ones."""
         while (inner := self.parent[owner] >= 0).any():
@@ -139,8 +178,8 @@ def _busy(
     ops = timeline.operations
     kinds = max(1, len(launches.frame))
     duration = ops.end - ops.start
-    if (timeline.charged == duration).all():
-        # No two operations of a device overlap, so that unions are sums, and these add up.
+    if ops.devices <= 1 and (timeline.charged == duration).all():
+        # No two operations overlap, so that unions are sums, and these add up.
         busy = sum_by(owner, duration, tree.count)
         tree.add_up(busy)
         return busy, _up_the_paths(_by_launch(tree.path_id[owner], launches.code, duration, duration, kinds), nesting)
@@ -148,7 +187,7 @@ def _busy(
     kernels = []
     for level in range(int(tree.depth.max()), -1, -1):
         at = np.flatnonzero(tree.depth[owner] == level)
-        covered = _charged_within(owner[at], ops.device[at], ops.start[at], ops.end[at])
+        covered = _charged_within(owner[at], ops.start[at], ops.end[at])
         busy += sum_by(owner[at], covered, tree.count)
         kernels.append(_by_launch(tree.path_id[owner[at]], launches.code[at], covered, duration[at], kinds))
         inner = (tree.depth[owner] == level) & (tree.parent[owner] >= 0)
@@ -199,28 +238,22 @@ def _direct_totals(timeline: Timeline, owner: Ints, count: int) -> dict[str, Int
         "gap_ns": sum_by(owner, timeline.gap, count),
         **{f"gap_{part}_ns": sum_by(owner[gaps], timeline.parts[part][gaps], count) for part in GAP_PARTS},
         "distorted": count_by(owner[gaps][unsplit], count),
+        "whole_graphs": count_by(owner[ops.kind == GRAPH], count),
     }
 
 
-def _charged_within(group: Ints, device: Ints, start: Ints, end: Ints) -> Ints:
-    """Each operation's time not covered by earlier operations of the same group and device; order as given."""
+def _charged_within(group: Ints, start: Ints, end: Ints) -> Ints:
+    """Each operation's time not covered by earlier operations of the same group, on any device."""
     if not len(group):
         return np.empty(0, np.int64)
-    devices = int(device.max()) + 1
-    lane = group * devices + device
-    order = None
-    if (lane[1:] < lane[:-1]).any():
-        order = np.argsort(lane, kind="stable")
-        lane, start, end = lane[order], start[order], end[order]
-    # Lanes are runs now: number them densely, so that the axis stays short.
-    lane = np.cumsum(np.concatenate([[0], (lane[1:] != lane[:-1]).astype(np.int64)]))
-    axis = Axis.over(int(lane[-1]) + 1, start, end)
-    low, high = axis.place(lane, start), axis.place(lane, end)
-    charged = np.maximum(high - np.maximum(low, running_end(high)), 0)
-    if order is None:
-        return charged
-    out = np.empty_like(charged)
-    out[order] = charged
+    order = np.lexsort((start, group))
+    group, low, high = group[order], start[order], end[order]
+    # Groups are laid end to end, each as long as itself, so that one running maximum serves them all.
+    begins = np.flatnonzero(np.concatenate([[True], group[1:] != group[:-1]]))
+    spans = np.maximum.reduceat(high, begins) - low[begins] + 1
+    shift = np.repeat(np.cumsum(spans) - spans - low[begins], np.diff(np.append(begins, len(group))))
+    out = np.empty_like(low)
+    out[order] = np.maximum(high + shift - np.maximum(low + shift, running_end(high + shift)), 0)
     return out
 
 

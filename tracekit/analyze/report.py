@@ -44,7 +44,7 @@ def analyze(trace: Trace) -> Report:
         operations = attribute(trace, nesting)
         timeline = measure(trace, operations)
         launches = group_launches(trace, operations)
-        rolled = roll_up(ranges, nesting, timeline, launches)
+        rolled = roll_up(ranges, nesting, timeline, launches, trace.absent)
     except OverflowError as error:
         raise InputError(
             trace.source,
@@ -155,7 +155,7 @@ def _sequences(
 ) -> Callable[[int], Ints]:
     """The launch configurations of a typical instance of a path: the first with the most common number of kernels."""
     path_of = instances["path_id"].to_numpy()
-    kernels_of = instances["kernel_count"].to_numpy()
+    kernels_of = instances["kernel_count"].to_numpy(np.int64, na_value=0)
 
     def sequence(path_id: int) -> Ints:
         own = np.flatnonzero(path_of == path_id)
@@ -205,6 +205,7 @@ def _capture(trace: Trace) -> dict[str, Any]:
         "tool": trace.tool,
         "tool_version": trace.tool_version,
         "graph_trace": trace.graph_trace,
+        "hidden_graph_launches": trace.hidden_graph_launches,
         "rejected": dict(trace.rejected),
         "gpus": _rows(trace.table("gpus")),
         "counters": [

@@ -45,7 +45,9 @@ def summarize(
             continue
         leader = dominant.get(path_id)
         of_kernel = joined.kernels.get((path_id, leader.launch), {}) if leader else {}
-        metrics, notes = _metrics(path_id, measured, ledger, leader, of_kernel, joined.regions.get(path_id))
+        metrics, notes = _metrics(
+            path_id, measured, ledger, regions.unknown, leader, of_kernel, joined.regions.get(path_id)
+        )
         instances = int(measured.instances[measured.rows[path_id]])
         out.append(Region(paths[path_id], instances, metrics, kernels.get(path_id, ()), notes))
     return tuple(out)
@@ -55,6 +57,7 @@ def _metrics(
     path_id: int,
     measured: _Quantiles,
     ledger: _Quantiles,
+    unknown: Mapping[str, str],
     leader: Dominant | None,
     of_kernel: Mapping[str, tuple[float, str]],
     counters: RegionCounters | None,
@@ -75,23 +78,27 @@ def _metrics(
         notes += counters.notes
     notes += [*measured.partly_known(path_id), *ledger.partly_known(path_id)]
     missing = [name for name, metric in metrics.items() if metric.value is None]
-    closed = ledger.of(path_id).get("wall_ns")
-    has_wall = closed is not None and closed.value is not None
-    notes += explain((name, _reason(name, has_wall, leader, counters)) for name in missing)
+    notes += explain((name, _reason(name, metrics, unknown, leader, counters)) for name in missing)
     ordered = {column.name: metrics[column.name] for column in REGION_METRICS if column.name in metrics}
     return ordered, tuple(dict.fromkeys(notes))
 
 
-def _reason(name: str, has_wall: bool, leader: Dominant | None, counters: RegionCounters | None) -> str:
+def _reason(
+    name: str,
+    metrics: Mapping[str, Metric],
+    unknown: Mapping[str, str],
+    leader: Dominant | None,
+    counters: RegionCounters | None,
+) -> str:
     """Why a metric of a region is missing."""
-    if name in LEDGER and not has_wall:
+    if name in LEDGER and metrics["wall_ns"].value is None and "wall_ns" not in unknown:
         return "there is no range, or its work ran on several devices"
+    if name in unknown:
+        return unknown[name]
     if name == "host_ns":
         return "no NVTX range was open"
     if name == "device_span_ns":
         return "no device work was launched"
-    if name in MEASURED or name in LEDGER:
-        return "tracing the graph by node slows its launch, so the host's part in the gap is unknown"
     if name in OF_LAUNCH:
         return leader.reasons.get(name, "the capture lacks it") if leader else "no kernel was launched"
     if counters is None:

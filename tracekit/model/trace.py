@@ -23,7 +23,8 @@ class Trace:
     ``loaders`` maps names of :data:`tracekit.model.tables.SOURCE_TABLES` to functions that read them. A table without
     a loader is empty. ``counters`` holds one table a Nsight Compute file, with its path in ``attrs["source"]``, since
     files of different cache states are never mixed. ``absent`` names tables that were not traced at all: they are
-    empty, and what they would tell is unknown, not zero. ``rejected`` counts rows left out, by reason. ``notes`` are
+    empty, and what they would tell is unknown, not zero. ``hidden_graph_launches`` counts graph launches
+    without any device row. ``rejected`` counts rows left out, by reason. ``notes`` are
     sentences about what is missing and why; loaders may add to them.
     """
 
@@ -35,6 +36,7 @@ class Trace:
     has_timeline: bool = False
     counters: list[pd.DataFrame] = field(default_factory=list)
     absent: set[str] = field(default_factory=set)
+    hidden_graph_launches: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     loaders: Mapping[str, Loader] = field(default_factory=dict)

@@ -59,8 +59,8 @@ def find_devices(file: SqliteFile, trace: Trace, pairs: Sequence[Pair]) -> Devic
             values.append(row[name])
     if unknown := sum(sms is None for sms in data["sm_count"]):
         trace.note(
-            f"The export does not describe the GPU (TARGET_INFO_GPU) of {unknown} of {len(keys)} devices: active blocks "
-            "cannot be computed there."
+            f"The export does not describe the GPU (TARGET_INFO_GPU) of {unknown} of {len(keys)} devices: "
+            "active blocks cannot be computed there."
         )
     return Devices(tables.GPUS.conform(data if keys else {}, source=str(file.path)), ids)
 

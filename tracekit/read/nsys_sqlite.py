@@ -206,7 +206,10 @@ class _Export:
         }
         kept = ~np.logical_or.reduce(list(reasons.values()))
         if kept.any() and float(start[kept].max()) - float(start[kept].min()) > _MONTH_NS:
-            far = np.abs(start.astype(np.float64) - float(np.median(start[kept]))) > _MONTH_NS
+            # Times count from the session's start, or, normalized, from 1970: the many outvote a stray row.
+            near_zero = (np.abs(start[kept].astype(np.float64)) <= _MONTH_NS).any()
+            centre = 0.0 if near_zero else float(np.median(start[kept]))
+            far = np.abs(start.astype(np.float64) - centre) > _MONTH_NS
             reasons["more than a month from the others"] = kept & far
             kept &= ~far
         for reason, mask in reasons.items():

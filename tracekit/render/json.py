@@ -75,7 +75,8 @@ def gaps_json(data: Mapping[str, Any]) -> str:
 
 
 def _dump(data: Mapping[str, Any]) -> str:
-    return json.dumps(data, ensure_ascii=False, allow_nan=False)
+    # ASCII alone: names from a trace may hold what no encoding can carry, and a pipe may not be UTF-8.
+    return json.dumps(data, ensure_ascii=True, allow_nan=False)
 
 
 def _metric(metric: Metric) -> dict[str, Any]:

@@ -54,12 +54,14 @@ def diff_text(
 
 def gaps_text(data: Mapping[str, Any]) -> RenderableType:
     """A gap report: devices, lengths, causes, regions and the longest gaps."""
-    devices = _table("device", "operations", "span", "busy", "idle", "gaps", "busy %", title="Devices")
+    devices = _table(
+        "device", "operations", "span", "busy", "idle", "idle of kernels alone", "gaps", "busy %", title="Devices"
+    )
     for device in data["devices"]:
         devices.add_row(
             str(device["device_id"]),
             f"{device['operations']:,}",
-            *(write(device[name], Unit.NS) for name in ("span_ns", "busy_ns", "gap_ns")),
+            *(write(device[name], Unit.NS) for name in ("span_ns", "busy_ns", "gap_ns", "kernel_gap_ns")),
             f"{device['gaps']:,}",
             write(device["busy_ratio"], Unit.RATIO),
         )
