@@ -27,6 +27,13 @@ def test_equal_paths_pair_and_the_rest_stands_alone() -> None:
     ]
 
 
+def test_a_region_of_the_test_alone_stands_where_its_tree_has_it() -> None:
+    base = tree("a", "a.x", "a.x.old", "a.y", "b")
+    test = tree("new", "a", "a.x", "a.x.in", "a.z", "a.y", "b", "b.in")
+    order = [t or b for b, t in paired(base, test)]
+    assert order == ["a", "a.x", "a.x.in", "a.x.old", "a.z", "a.y", "b", "b.in", "new"]
+
+
 def test_a_substring_is_no_match() -> None:
     assert paired(tree("step 1"), tree("step 10", "step 10.x")) == [
         ("step 1", None),

@@ -121,3 +121,9 @@ def test_drift_is_said_when_shared_kernels_changed(unfused: Report, fused: Repor
     drift = pipeline.diff(unfused, slower).drift
     assert drift.ratio == pytest.approx(1.1, abs=0.02)
     assert "no drift" not in drift.sentence
+
+
+def test_a_sliver_of_shared_time_is_no_drift_control(fused: Report) -> None:
+    drift = pipeline.diff(fused, pipeline.report(SAMPLES / "decode_spilling")).drift
+    assert drift.kernels == 1
+    assert "too little to tell" in drift.sentence

@@ -90,3 +90,8 @@ def test_changes_are_signed() -> None:
     assert write(1000, "ns", signed=True) == "+1.0 us"
     assert write_change(0.86) == "\N{MINUS SIGN}14.0 %"
     assert write_change(None) == MISSING
+
+
+def test_what_rounds_to_nothing_has_no_sign() -> None:
+    assert write_change(0.99999) == write_change(1.00001) == write_change(1.0) == "0.0 %"
+    assert write(-3, "ns", signed=True) == "0.0 us"

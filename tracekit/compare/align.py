@@ -34,11 +34,30 @@ def align(base: Sequence[Region], test: Sequence[Region], rename: Sequence[tuple
         return (root, *(names.get(label, label) for label in path[1:]))
 
     by_path = {region.path: region for region in test}
-    pairs: list[tuple[Region | None, Region | None]] = []
-    for region in base:
-        pairs.append((region, by_path.pop(translated(region.path), None)))
-    pairs += [(None, region) for region in test if region.path in by_path]
+    places = [translated(region.path) for region in base]
+    pairs: list[tuple[Region | None, Region | None]] = [
+        (region, by_path.pop(place, None)) for region, place in zip(base, places, strict=True)
+    ]
+    before: Path = ()
+    for region in test:
+        if region.path in by_path:
+            at = _place_after(places, before, region.path)
+            places.insert(at, region.path)
+            pairs.insert(at, (None, region))
+        before = region.path
     return Alignment(tuple(pairs), notes)
+
+
+def _place_after(places: Sequence[Path], before: Path, path: Path) -> int:
+    """Where a region of the test goes among the others: as in a tree, behind what stands before it in the test.
+
+    That is right behind its parent, or behind everything inside the sibling that ``before`` is or lies in; at the end
+    where nothing stands before it.
+    """
+    if len(before) < len(path):
+        return places.index(before) + 1 if before in places else len(places)
+    sibling = before[: len(path)]
+    return max((at + 1 for at, place in enumerate(places) if place[: len(path)] == sibling), default=len(places))
 
 
 def _renaming(rename: Sequence[tuple[str, str]], base: Sequence[Region], test: Sequence[Region]) -> dict[str, str]:

@@ -10,6 +10,9 @@ from tracekit.model.units import Unit, write, write_change
 TOLERANCE = 0.02
 """A change of shared kernels within this is no drift."""
 
+LEAST_SHARE = 0.05
+"""Shared kernels with less than this share of the base's kernel time tell nothing about the GPU."""
+
 _SAME_LAUNCH = ["name", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "registers_count"]
 
 
@@ -37,7 +40,9 @@ def drift_control(base: Report, test: Report) -> DriftControl:
     what = f"{len(shared)} {kernels_word} launched alike on both sides took {write_change(ratio)} in the test"
     share = base_ns / float((sides[0]["execution_count"] * sides[0]["median_ns"]).sum() or 1.0)
     what += f" ({write(share, Unit.RATIO)} of the base's kernel time)"
-    if ratio is None or abs(ratio - 1) <= TOLERANCE:
+    if share < LEAST_SHARE:
+        sentence = f"{what}: too little to tell whether the GPU itself changed."
+    elif ratio is None or abs(ratio - 1) <= TOLERANCE:
         sentence = f"{what}: no drift between the captures."
     else:
         sentence = f"{what}: clocks, temperature or cache state differ between the captures, and deltas include that."

@@ -65,7 +65,8 @@ def write(value: float | int | str | None, unit: str, *, signed: bool = False) -
             text = f"{size:,.2f}"
         case _:
             text = f"{size:,.0f}" if float(size).is_integer() else f"{size:,.1f}"
-    return sign + text
+    # What rounds to nothing has no direction: it is not written as minus zero.
+    return sign + text if any(digit in text for digit in "123456789") else text
 
 
 def write_change(ratio: float | None) -> str:

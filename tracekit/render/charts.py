@@ -33,7 +33,7 @@ _US = 1e3
 _WORDS = "#808495"
 """Text on charts: readable on light and dark."""
 
-_AXIS = 56
+_AXIS = 70
 """Pixels for the horizontal axis and its title."""
 
 
@@ -87,7 +87,7 @@ def latency_chart(base: Report, test: Report) -> Layered | None:
         .mark_tick(thickness=3, size=24, opacity=1)
         .encode(y=y, x=x("us:Q"), color=color, tooltip=[*shown[:2], alt.Tooltip("figure:N", title="median")])
     )
-    return alt.layer(spread, processes, middle).properties(height=36 * len(rows) + _AXIS)
+    return alt.layer(spread, processes, middle).properties(height=34 * len(rows) + _AXIS)
 
 
 def gap_chart(rows: Sequence[tuple[str, RegionPair]]) -> Layered | None:

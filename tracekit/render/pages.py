@@ -12,7 +12,7 @@ import streamlit as st
 from tracekit.errors import InputError, NotComparableError, TracekitError
 from tracekit.model.labels import Path
 from tracekit.model.manifest import CONDITIONS
-from tracekit.model.report import Change, Comparison, Finding, KernelTotal, Mismatch, RegionPair, Report
+from tracekit.model.report import Change, Comparison, Finding, KernelTotal, Latency, Mismatch, RegionPair, Report
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
 from tracekit.render.charts import GAP_COLORS, SIDE_COLORS, gap_chart, gap_metric, latency_chart
@@ -38,7 +38,7 @@ _STYLE: Final = """
 [data-testid="stTable"] td, [data-testid="stTable"] th { font-variant-numeric: tabular-nums; vertical-align: top; }
 [data-testid="stTable"] code { background: none; padding: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 .stMainBlockContainer code { color: inherit; }
-[data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.75rem; }
+[data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.7rem; }
 [data-testid="stHeading"] code { background: none; padding: 0; font: inherit; white-space: pre-wrap; }
 [class*="st-key-muted"] [data-testid="stText"] { opacity: 0.72; font-size: 0.875rem; line-height: 1.45; }
 [class*="st-key-lead"] p { font-size: 1.25rem; line-height: 1.5; }
@@ -92,16 +92,16 @@ def headline(comparison: Comparison) -> None:
     with _muted("conditions"):
         st.text(_conditions(comparison))
     with st.container(key="lead"):
-        st.markdown(_latency_sentence(comparison.latency))
+        st.markdown(_latency_sentence(comparison))
     chart = latency_chart(comparison.base, comparison.test)
     if chart is not None:
-        left, right = st.columns([5, 7], gap="large", vertical_alignment="center")
+        left, right = st.columns(2, gap="large", vertical_alignment="center")
         with left:
             _latency_table(comparison)
         with right:
             st.altair_chart(chart, width="stretch")
     with _muted("drift"):
-        st.text(f"Drift control: {comparison.drift.sentence}")
+        st.text(("Drift control: " if comparison.drift.kernels else "") + comparison.drift.sentence)
         for note in comparison.notes:
             if note != comparison.drift.sentence:
                 st.text(note)
@@ -140,23 +140,31 @@ def _known(value: object) -> str:
     return "unknown" if value is None else str(value)
 
 
-def _latency_sentence(latency: Mapping[str, Change]) -> str:
-    for protocol in ("synchronized", "pipelined", *latency):
-        change = latency.get(protocol)
-        if change and change.base is not None and change.test is not None:
+def _latency_sentence(comparison: Comparison) -> str:
+    """The untraced change in figures alone: whether it is more than chance is not told by medians."""
+    base, test = _latency(comparison)
+    for protocol in ("synchronized", "pipelined", *comparison.latency):
+        if protocol in base and protocol in test:
+            change = comparison.latency[protocol]
             return (
                 f"Untraced step latency **{write(change.base, Unit.NS)} → {write(change.test, Unit.NS)}** "
-                f"({_coloured(change)}), {prose(protocol)}, median over processes."
+                f"({write_change(change.ratio)}), {prose(protocol)}, median over processes: "
+                f"{base[protocol].processes:,} of the base, {test[protocol].processes:,} of the test."
             )
-    which = "on one side only" if latency else "in neither capture"
+    which = "on one side only" if comparison.latency else "in neither capture"
     return f"Untraced latency was measured {which}: what the trace shows below includes the tracer's own cost."
 
 
+def _latency(comparison: Comparison) -> tuple[dict[str, Latency], dict[str, Latency]]:
+    """Each side's untraced latency by protocol."""
+    base, test = ({entry.protocol: entry for entry in side.latency} for side in (comparison.base, comparison.test))
+    return base, test
+
+
 def _latency_table(comparison: Comparison) -> None:
-    sides = [{entry.protocol: entry for entry in report.latency} for report in (comparison.base, comparison.test)]
     rows = []
     for protocol, change in comparison.latency.items():
-        for side, entries in zip(("base", "test"), sides, strict=True):
+        for side, entries in zip(SIDE_COLORS, _latency(comparison), strict=True):
             entry = entries.get(protocol)
             rows.append([
                 prose(protocol) if side == "base" else "",
@@ -164,7 +172,7 @@ def _latency_table(comparison: Comparison) -> None:
                 write(entry.median_ns, Unit.NS) if entry else MISSING,
                 f"{write(entry.p20_ns, Unit.NS)} to {write(entry.p80_ns, Unit.NS)}" if entry else MISSING,
                 write(entry.processes, Unit.COUNT) if entry else MISSING,
-                "" if side == "base" else _coloured(change),
+                "" if side == "base" else write_change(change.ratio),
             ])  # fmt: skip
     _table("latency", ["protocol", "side", "median", "p20 to p80", "processes", "change"], rows, right=(2, 3, 4, 5))
 
@@ -224,7 +232,7 @@ def tree(pairs: Sequence[RegionPair], selected: RegionPair, on_select: Callable[
     longest = max((_known_or_zero(value) for change in charged for value in (change.base, change.test)), default=0.0)
     bars: dict[str, Any] = {
         side: st.column_config.ProgressColumn(
-            side, format=" ", min_value=0.0, max_value=longest or 1.0, color=color, width=150
+            side, format=" ", min_value=0.0, max_value=longest or 1.0, color=color, width=130
         )
         for side, color in SIDE_COLORS.items()
     }
@@ -246,7 +254,7 @@ def tree(pairs: Sequence[RegionPair], selected: RegionPair, on_select: Callable[
         width="stretch",
         height=min(len(frame), 22) * 31 + 34,
         row_height=31,
-        column_config={"region": st.column_config.TextColumn(width="medium"), **bars, **words},
+        column_config={"region": st.column_config.TextColumn(width=250), **bars, **words},
         on_select=clicked,
         selection_mode="single-cell",
     )
@@ -260,8 +268,8 @@ def gaps(pair: RegionPair, pairs: Sequence[RegionPair]) -> None:
         "parts; the figure at its end is the median of the whole, which need not be their sum.",
     )
     children = _children(pair, pairs)
-    drawn = sorted(children, key=_idle, reverse=True)[:_CHILDREN_DRAWN]
-    rows = [(pair.path[-1], pair)] + [(f"\u2003{child.path[-1]}", child) for child in children if child in drawn]
+    drawn = sorted(range(len(children)), key=lambda at: _idle(children[at]), reverse=True)[:_CHILDREN_DRAWN]
+    rows = [(pair.path[-1], pair), *((f"\u2003{children[at].path[-1]}", children[at]) for at in sorted(drawn))]
     chart = gap_chart(rows)
     if chart is None:
         _say("gaps", "No idle device time is known here: it takes a timeline on at least one side.")
@@ -277,7 +285,7 @@ def gaps(pair: RegionPair, pairs: Sequence[RegionPair]) -> None:
 
 def _gap_table(pair: RegionPair) -> None:
     parts = [(part, pair.metrics.get(gap_metric(part), _NOTHING)) for part in GAP_PARTS]
-    shown = [(part, change) for part, change in parts if change.base or change.test or change is _NOTHING]
+    shown = [(part, change) for part, change in parts if change.base or change.test]
     absent = [part for part, change in parts if change.base is None or change.test is None]
     rows = [
         ["■", prose(part), *_figures(change), prose(REGION_METRICS[gap_metric(part)].doc)] for part, change in shown
@@ -286,14 +294,14 @@ def _gap_table(pair: RegionPair) -> None:
     rows.append(["", "**all gaps**", *_figures(whole), prose(REGION_METRICS["gap_ns"].doc)])
     _table(
         "gap-parts",
-        ["​", "part", "base", "test", "difference", "change", "what it is"],
+        ["", "part", "base", "test", "difference", "change", "what it is"],
         rows,
         right=(2, 3, 4, 5),
         widths=("4%", "15%", "11%", "11%", "12%", "10%", "37%"),
         colors=[GAP_COLORS[part] for part, _ in shown],
     )
     if absent:
-        _say("absent", f"Not known on both sides: {', '.join(absent)}.")
+        _say("absent", f"Not known on one side or both: {', '.join(absent)}.")
 
 
 def metrics(pair: RegionPair) -> None:

@@ -1,0 +1,5 @@
+"""The dashboard in a checkout: ``streamlit run app.py``, or ``streamlit run app.py -- DIR``."""
+
+from tracekit.app import main
+
+main()

@@ -1,0 +1,154 @@
+"""The dashboard in Chromium: a reader sees what the command line's JSON says, and nothing leaves the machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import TimeoutError
+
+from tracekit import pipeline
+from tracekit.model.tables import GAP_PARTS, REGION_METRICS
+from tracekit.model.units import Unit, write, write_change
+
+pytestmark = pytest.mark.browser
+
+ARTIFACTS = Path(__file__).parents[2] / "artifacts"
+ROOT = "unfused/T1/iter"
+HOSTILE = (
+    "a_b*c*_d_ <b>x</b><img src=x onerror=alert(1)> $x^2$ `q` :fire: :red[z] :material/home: http://x.example -> &amp;"
+)
+
+
+# What is wider than its place: the page itself, tables and their cells, charts.
+OVERFLOWING = """() => [
+    ...[...document.querySelectorAll('[data-testid=stMain], [data-testid=stTable] div, [data-testid=stTable] td')]
+        .filter(e => e.scrollWidth > e.clientWidth + 1),
+    ...[...document.querySelectorAll('[data-testid=stVegaLiteChart] svg')].filter(e =>
+        e.getBoundingClientRect().right > e.closest('[data-testid=stColumn]').getBoundingClientRect().right + 1),
+].map(e => `${e.tagName} ${e.scrollWidth} > ${e.clientWidth}: ${e.textContent.slice(0, 60)}`)"""
+
+
+def test_the_page_shows_the_figures_of_the_json(
+    open_page: Callable[..., Any], dashboard: Callable[..., str], expected: Any, samples: Path
+) -> None:
+    page = open_page(dashboard())
+    want = expected(samples / "decode_unfused", samples / "decode_fused")
+    for path in ((ROOT,), (ROOT, "layer1", "residual_rmsnorm")):
+        if len(path) > 1:
+            page.choose("region", " › ".join(path))
+            page.wait_for_address("residual_rmsnorm")
+        metrics = want.metrics(*path)
+        assert len(metrics) >= 30
+        assert [row[:8] for row in page.table("metrics")[1:]] == metrics
+
+        pair = next(pair for pair in want.comparison.regions if pair.path == path)
+        rows = pipeline.findings(want.comparison, pair)
+        assert page.table("findings")[1:] == [[r.topic, r.base, r.test, r.delta, r.meaning] for r in rows]
+
+        replaced = [page.table(f"kernels-0-{side}")[1:] for side in ("base", "test")]
+        assert replaced == [want.kernels("replaced", side, *path) for side in ("base", "test")]
+        same = zip(want.kernels("same", "base", *path), want.kernels("same", "test", *path), strict=True)
+        assert (page.table("kernels-same")[1:] if path == (ROOT,) else []) == [[*a, *b[1:]] for a, b in same]
+
+        known = {row[0]: row[1:5] for row in metrics}
+        parts = [
+            [part, *known[f"gap_{part}_ns"], REGION_METRICS[f"gap_{part}_ns"].doc]
+            for part in GAP_PARTS
+            if any(want.pair(*path)["metrics"][f"gap_{part}_ns"][side] for side in ("base", "test"))
+        ]
+        gaps = page.table("gap-parts")[1:]
+        assert [row[1:] for row in gaps[:-1]] == parts
+        assert gaps[-1][1:6] == ["all gaps", *known["gap_ns"]]
+
+    assert [[row[0], *row[3:]] for row in page.tree()] == want.tree()
+
+    assert len(want.latency()) == 4
+    assert page.table("latency")[1:] == want.latency()
+    change = want.data["latency"]["synchronized"]
+    lead = page.tab.locator(".st-key-lead").text_content()
+    assert (
+        f"{write(change['base'], Unit.NS)} → {write(change['test'], Unit.NS)} ({write_change(change['ratio'])})" in lead
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_overflows_and_nothing_leaves_the_machine(
+    open_page: Callable[..., Any], dashboard: Callable[..., str], scheme: str
+) -> None:
+    url = dashboard()
+    page = open_page(f"{url}/{'' if scheme == 'light' else '?base=prefill_unfused&test=prefill_fused'}", scheme)
+    page.tab.wait_for_function("document.querySelectorAll('[data-testid=stVegaLiteChart] svg').length == 2")
+    try:
+        page.tab.wait_for_function(f"!({OVERFLOWING})().length", timeout=3000)
+    except TimeoutError:
+        assert page.tab.evaluate(OVERFLOWING) == []
+    assert page.hosts - {""} == {url.removeprefix("http://")}
+    background = page.tab.locator("[data-testid=stApp]").evaluate("e => getComputedStyle(e).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+    if scheme == "light":
+        bars = page.tab.locator("[data-testid=stVegaLiteChart] svg").nth(1).text_content()
+        assert "base  604.9 us" in bars.replace("\N{NO-BREAK SPACE}", " ")
+        ARTIFACTS.mkdir(exist_ok=True)
+        page.tab.screenshot(path=ARTIFACTS / "app.png")
+
+
+def test_a_click_on_the_tree_selects_a_region(open_page: Callable[..., Any], dashboard: Callable[..., str]) -> None:
+    page = open_page(dashboard())
+    assert page.tree()[2][0] == "residual_rmsnorm"
+    grid = page.tab.locator(".st-key-tree .dvn-scroller")
+    grid.click(position={"x": 80, "y": 34 + 2 * 31 + 15})
+    page.wait_for_address("layer0%2Fresidual_rmsnorm")
+    assert page.tab.locator(".st-key-region input").input_value() == f"{ROOT} › layer0 › residual_rmsnorm"
+    assert page.table("metrics")[1][:3] == ["kernel_count", "10", "1"]
+    linked = open_page(page.tab.url)
+    assert linked.table("metrics") == page.table("metrics")
+    page.tab.go_back()
+    page.wait_for_address("region=unfused%5C%2FT1%5C%2Fiter")
+    page.tab.wait_for_function("document.querySelector('.st-key-metrics tbody tr td:nth-child(2)').textContent == '64'")
+
+
+def test_refuses_and_waives(
+    open_page: Callable[..., Any], dashboard: Callable[..., str], expected: Any, samples: Path
+) -> None:
+    page = open_page(f"{dashboard()}/?base=decode_unfused&test=decode_unfused_graph")
+    assert "Not comparable" in page.tab.locator("[data-testid=stAlert]").text_content()
+    assert page.table("mismatches")[1:] == [["graph_mode", "none", "cuda graph", "no"]]
+    page.choose("waive", "graph_mode")
+    page.wait_for_address("waive=graph_mode")
+    page.tab.locator(".st-key-metrics table").wait_for()
+    want = expected(samples / "decode_unfused", samples / "decode_unfused_graph", waive=["graph_mode"])
+    assert [row[:8] for row in page.table("metrics")[1:]] == want.metrics(ROOT)
+
+
+def test_names_are_shown_literally(
+    open_page: Callable[..., Any], dashboard: Callable[..., str], nsys: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = f"{HOSTILE[:9]}.sqlite"
+    for name, kernel in ((file, HOSTILE), ("plain.sqlite", "plain")):
+        nsys(file=name).gpu().range(0, 100, HOSTILE).launch((10, 20), (30, 40), name=kernel).write()
+    page = open_page(f"{dashboard(str(tmp_path))}/?base={file}&test=plain.sqlite")
+    assert page.table("kernels-0-base")[1][:2] == [HOSTILE, "1"]
+    assert page.table("kernels-0-test")[1][:2] == ["plain", "1"]
+    assert page.tree()[0][0] == HOSTILE
+    assert page.tab.locator(".st-key-region input").input_value() == HOSTILE
+    assert page.tab.locator("h2").text_content() == f"{file} → plain.sqlite"
+    assert page.tab.locator(".stMainBlockContainer").locator("b, img, a[href*=example], .katex").count() == 0
+
+
+def test_a_file_that_cannot_be_used_leaves_the_page_usable(
+    open_page: Callable[..., Any], dashboard: Callable[..., str], samples: Path, tmp_path: Path
+) -> None:
+    whole = (samples / "decode_fused" / "timeline.sqlite").read_bytes()
+    (tmp_path / "cut.sqlite").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "whole.sqlite").write_bytes(whole)
+    page = open_page(dashboard(str(tmp_path)))
+    alert = page.tab.locator("[data-testid=stAlert]")
+    for word in ("Cannot use cut.sqlite", "expected: ", "found: ", "remedy: "):
+        assert word in alert.text_content()
+    page.choose("base", "whole.sqlite")
+    page.wait_for_address("base=whole.sqlite")
+    page.tab.locator(".st-key-findings table").wait_for()
+    assert alert.count() == 0
