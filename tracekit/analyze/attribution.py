@@ -10,6 +10,7 @@ import pandas as pd
 
 from tracekit.analyze.intervals import NONE, Bools, Ints
 from tracekit.analyze.nesting import Nesting
+from tracekit.model.schema import integers, text_codes
 from tracekit.model.trace import Trace
 
 KERNEL, COPY, GRAPH = 0, 1, 2
@@ -69,9 +70,9 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
         columns["process"].append(frame["process"].to_numpy())
         columns["start"].append(frame["start_ns"].to_numpy())
         columns["end"].append(frame["end_ns"].to_numpy())
-        columns["correlation"].append(_filled(frame["correlation"]))
+        columns["correlation"].append(integers(frame["correlation"], NONE))
         columns["node"].append(
-            _filled(frame["graph_node"]) if "graph_node" in frame else np.full(len(frame), NONE, np.int64)
+            integers(frame["graph_node"], NONE) if "graph_node" in frame else np.full(len(frame), NONE, np.int64)
         )
     ops = {
         name: (parts[0] if len(parts) == 1 else np.concatenate(parts)) if parts else np.empty(0, np.int64)
@@ -104,21 +105,13 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
     return operations
 
 
-def _filled(column: pd.Series) -> Ints:
-    """A nullable integer column as numpy with -1 for NA."""
-    array = column.array._pa_array.combine_chunks()
-    if array.null_count:
-        array = array.fill_null(NONE)
-    return array.to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
 def _find_calls(process: Ints, correlation: Ints, calls: pd.DataFrame) -> tuple[Ints, Ints]:
     """For each operation the row of its call, or -1; and the number of its launch.
 
     Where several calls share an id, the earliest is taken: it encloses the others.
     """
     call_process = calls["thread"].to_numpy() & ~_THREAD_BITS
-    call_correlation = _filled(calls["correlation"])
+    call_correlation = integers(calls["correlation"], NONE)
     rows = len(process)
     if not rows:
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -159,7 +152,7 @@ def _built_in(trace: Trace, nesting: Nesting, process: Ints, node: Ints) -> Ints
     nodes = pd.MultiIndex.from_arrays([created_process, created["graph_node"].to_numpy()])
     first = ~nodes.duplicated()
     created, nodes, created_process = created[first], nodes[first], created_process[first]
-    original = _filled(created["original_graph_node"])
+    original = integers(created["original_graph_node"], NONE)
     above = nodes.get_indexer(pd.MultiIndex.from_arrays([created_process, original]))
     origin = np.where(above >= 0, above, np.arange(len(nodes)))
     for _ in range(len(nodes).bit_length()):  # doubles the clones followed each time; ends on a cycle, too
@@ -180,9 +173,7 @@ def _note_silent_launches(trace: Trace, operations: Operations, calls: pd.DataFr
         )
     if not len(calls):
         return
-    names = calls["name"].array._pa_array.combine_chunks()
-    codes = names.indices.to_numpy(zero_copy_only=False)
-    texts = names.dictionary.to_pylist()
+    codes, texts = text_codes(calls["name"])
     has_work = np.zeros(len(calls), bool)
     has_work[operations.call[operations.call >= 0]] = True
     graph_launch = np.isin(codes, [i for i, text in enumerate(texts) if "GraphLaunch" in text])

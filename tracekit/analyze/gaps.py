@@ -13,6 +13,7 @@ import pyarrow as pa
 from tracekit.analyze.attribution import KINDS, Operations
 from tracekit.analyze.intervals import Axis, Bools, Cover, Ints, running_end
 from tracekit.model import tables
+from tracekit.model.schema import text_codes
 from tracekit.model.tables import GAP_PARTS
 from tracekit.model.trace import Trace
 
@@ -86,11 +87,8 @@ class Host:
         lane, threads = pd.factorize(calls["thread"].to_numpy())
         axis = Axis.over(len(threads), start, end)
         low, high = axis.place(lane, start), axis.place(lane, end)
-        names = calls["name"].array._pa_array.combine_chunks() if len(calls) else None
-        sync = np.zeros(len(calls), bool)
-        if names is not None:
-            waits = [code for code, text in enumerate(names.dictionary.to_pylist()) if is_synchronizing(text)]
-            sync = np.isin(names.indices.to_numpy(zero_copy_only=False), waits)
+        codes, texts = text_codes(calls["name"])
+        sync = np.isin(codes, [code for code, text in enumerate(texts) if is_synchronizing(text)])
         return cls(
             threads=pd.Index(threads),
             axis=axis,

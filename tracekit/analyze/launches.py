@@ -9,6 +9,7 @@ import pandas as pd
 
 from tracekit.analyze.attribution import COPY, GRAPH, KERNEL, Operations
 from tracekit.analyze.intervals import Ints
+from tracekit.model.schema import integers, text_codes
 from tracekit.model.trace import Trace
 
 GRAPH_NAME = "[CUDA graph]"
@@ -41,9 +42,9 @@ def group_launches(trace: Trace, operations: Operations) -> Launches:
         if not len(at):
             continue
         source = trace.table(table)
-        arrays = [_ints(source[name]) for name in columns]
+        arrays = [integers(source[name], -1) for name in columns]
         arrays += [source["device_id"].to_numpy()]
-        arrays += [_ints(source["name"])] if "name" in source else []
+        arrays += [text_codes(source["name"])[0]] if "name" in source else []
         own, first = _distinct_rows(arrays, len(source))
         code[at] = own[operations.source[at]] + total
         kept = source.iloc[first]
@@ -68,19 +69,6 @@ def group_launches(trace: Trace, operations: Operations) -> Launches:
         if name not in frame:
             frame[name] = pd.Series(pd.NA, index=frame.index, dtype="Int64")
     return Launches(code, frame)
-
-
-def _ints(column: pd.Series) -> Ints:
-    """A column as integers that tell its values apart: codes for text, -1 for NA."""
-    array = column.array
-    if not hasattr(array, "_pa_array"):
-        return column.to_numpy()
-    arrow = array._pa_array.combine_chunks()
-    if hasattr(arrow, "indices"):
-        arrow = arrow.indices
-    if arrow.null_count:
-        arrow = arrow.fill_null(-1)
-    return arrow.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)  # type: ignore[no-any-return]
 
 
 def _distinct_rows(columns: list[Ints], rows: int) -> tuple[Ints, Ints]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from tracekit.analyze.intervals import NONE, Axis, Ints, last_reaching, nearest_enclosing
 from tracekit.model.labels import Path
+from tracekit.model.schema import text_codes
 
 
 @dataclass(frozen=True)
@@ -125,8 +126,8 @@ def nest(ranges: pd.DataFrame) -> Nesting:
 def _paths(ranges: pd.DataFrame, parent: Ints) -> tuple[Ints, Ints, tuple[Path, ...], Ints, Ints, tuple[str, ...]]:
     """Depth and path of every range, level by level from the roots; paths are numbered in order of appearance."""
     rows = len(parent)
-    label_code, label_texts = _codes(ranges["label"])
-    domain_code, domain_texts = _codes(ranges["domain"])
+    label_code, label_texts = text_codes(ranges["label"])
+    domain_code, domain_texts = text_codes(ranges["domain"])
     depth = np.full(rows, NONE, np.int64)
     path_id = np.full(rows, NONE, np.int64)
     paths: list[Path] = []
@@ -158,14 +159,6 @@ def _paths(ranges: pd.DataFrame, parent: Ints) -> tuple[Ints, Ints, tuple[Path, 
         np.array(path_depth, np.int64),
         tuple(path_domain),
     )
-
-
-def _codes(column: pd.Series) -> tuple[Ints, list[str]]:
-    """A dictionary column as integer codes and their texts."""
-    encoded = column.array._pa_array.combine_chunks() if len(column) else None
-    if encoded is None:
-        return np.empty(0, np.int64), []
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
 
 
 def _distinct(first: Ints, second: Ints, seconds: int) -> tuple[Ints, Ints]:

@@ -16,6 +16,8 @@ from tracekit.errors import InputError
 from tracekit.model.units import Unit
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import pandas as pd
 
 
@@ -114,6 +116,34 @@ class Table:
                     remedy="export the report again with a current nsys or ncu, with every table",
                 )
         return pd.DataFrame(out, copy=False)
+
+
+def integers(column: pd.Series, missing: int) -> npt.NDArray[np.int64]:
+    """An integer column as numpy, with a stand-in where a value is missing; without a copy where none is."""
+    import numpy as np
+    import pyarrow as pa
+
+    array = pa.array(column)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if array.null_count:
+        array = array.fill_null(missing)
+    values = array.to_numpy(zero_copy_only=False)
+    return values if values.dtype == np.int64 else values.astype(np.int64)  # type: ignore[no-any-return]
+
+
+def text_codes(column: pd.Series) -> tuple[npt.NDArray[np.int64], list[str]]:
+    """A text column as integer codes, -1 where a text is missing, and the distinct texts that they number."""
+    import numpy as np
+    import pyarrow as pa
+
+    array = pa.array(column)
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    if not isinstance(array, pa.DictionaryArray):
+        array = array.cast(pa.string()).dictionary_encode()
+    indices = array.indices.fill_null(-1) if array.indices.null_count else array.indices
+    return indices.to_numpy(zero_copy_only=False).astype(np.int64), array.dictionary.to_pylist()
 
 
 def pandas_dtype(column: Column) -> Any:
