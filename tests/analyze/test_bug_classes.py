@@ -138,7 +138,7 @@ def test_kernels_whose_launch_was_cut_off_are_kept_and_counted(nsys):
     assert value(report, OUTSIDE, "kernel_count") == 1
     assert value(report, OUTSIDE, "launch_call_count") == 0
     assert sums(report, ("step",), "kernel_count", "launch_call_count", "gap_ns") == [1, 1, 30]
-    assert noted(report, "1 of 2 operations have no launch call")
+    assert noted(report, "1 of 2 operations (1 of 2 kernels) have no launch call")
 
 
 def test_a_gap_without_a_call_is_of_unknown_cause(nsys):
@@ -188,7 +188,9 @@ def test_another_process_s_call_is_no_call(nsys):
     builder = nsys().gpu().range(0, 90, "step").call(10, 20, correlation=1).kernel(30, 40, correlation=1, process=200)
     report = analyze(builder.write())
     assert report.coverage.without_call == 1
-    assert value(report, ("step",), "kernel_count") == 0
+    # What the launch of the other process did is not in the capture: unknown, not zero.
+    assert value(report, ("step",), "kernel_count") is None
+    assert value(report, OUTSIDE, "kernel_count") == 1
 
 
 def test_rows_do_not_multiply_where_calls_share_an_id(nsys):
@@ -438,8 +440,29 @@ def test_zero_local_memory_and_unmeasured_counters_are_missing(nsys):
 
 
 def test_a_region_without_work_has_no_span(nsys):
-    report = analyze(nsys().gpu().range(0, 90, "idle").kernel(100, 110).write())
+    report = analyze(nsys().gpu().range(0, 90, "idle").call(5, 6, "cudaEventRecord").kernel(100, 110).write())
     region = report.region(("idle",))
     assert region.metrics["device_span_ns"].value is None
     assert region.metrics["kernel_count"].value == 0
     assert any("device_span_ns" in note for note in region.notes)
+
+
+def test_a_kernel_table_without_rows_is_unknown_where_kernels_were_launched(nsys):
+    report = analyze(nsys(lazy=False).gpu().range(0, 90, "step").call(10, 20, correlation=1).write())
+    for name in ("kernel_count", "busy_ns", "device_ns", "gap_ns", "wall_ns"):
+        assert value(report, ("step",), name) is None
+
+
+def test_a_graph_launch_without_rows_hides_its_region_but_no_other(nsys):
+    builder = nsys().gpu().range(0, 40, "graphed").range(50, 90, "eager")
+    builder.call(10, 20, GRAPH_LAUNCH, correlation=1).launch((55, 60), (65, 70))
+    report = analyze(builder.write())
+    assert value(report, ("graphed",), "busy_ns") is None
+    assert value(report, ("eager",), "busy_ns") == 5
+
+
+def test_a_comparison_repeats_the_warnings_of_its_captures(nsys):
+    sides = [nsys(file=f"{name}.sqlite").gpu().range(0, 90, "step").launch((10, 20), (30, 40)) for name in "ab"]
+    sides[1].call(50, 60, GRAPH_LAUNCH, correlation=99)
+    comparison = diff(*(side.write() for side in sides))
+    assert any(note.startswith("test: ") and "not reliable" in note for note in comparison.notes)

@@ -240,6 +240,9 @@ def test_charged_time_is_additive_and_busy_time_is_a_union(trace: Trace) -> None
             found += [at] if range_ == instance else []
         return found
 
+    if instances["busy_ns"].isna().any():
+        assert len(operations.silent)
+        return
     for instance in range(len(instances)):
         own = below(instance)
         row = instances.iloc[instance]
@@ -280,6 +283,9 @@ def test_the_ledger_accounts_for_every_nanosecond(trace: Trace) -> None:
         root_of = np.where(inner, nesting.parent[root_of], root_of)
     for root in np.flatnonzero(nesting.depth == 0).tolist():
         row = instances.iloc[root]
+        if pd.isna(row["busy_ns"]):  # a launch inside left no device rows
+            assert len(operations.silent)
+            continue
         own = np.flatnonzero(root_of == root)
         devices = set(operations.device[own].tolist())
         if len(devices) > 1 or (not devices and operations.devices != 1):

@@ -27,7 +27,7 @@ class Operations:
 
     ``call`` and ``range`` are rows of tables calls and ranges. ``launch`` numbers the launches: operations with one
     (process, correlation id) share it; an operation without a correlation id has its own. ``graph_node`` is true for
-    operations that a CUDA graph launched.
+    operations that a CUDA graph launched. ``silent`` has the ranges (or -1) of launches that left no device rows.
     """
 
     kind: Ints
@@ -41,6 +41,7 @@ class Operations:
     built_in: Ints
     launch: Ints
     graph_node: Bools
+    silent: Ints
 
     def __len__(self) -> int:
         return len(self.start)
@@ -100,8 +101,13 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
         built_in=built_in,
         launch=launch,
         graph_node=ops["node"] >= 0,
+        silent=_silent_launches(trace, nesting, calls, call, ops["process"]),
     )
-    _note_silent_launches(trace, operations, calls)
+    if count := int((operations.kind == GRAPH).sum()):
+        trace.note(
+            f"{count} CUDA graphs were traced whole, so their kernels are not in the capture; to see them, capture "
+            "again with --cuda-graph-trace=node."
+        )
     return operations
 
 
@@ -164,30 +170,28 @@ def _built_in(trace: Trace, nesting: Nesting, process: Ints, node: Ints) -> Ints
     return out
 
 
-def _note_silent_launches(trace: Trace, operations: Operations, calls: pd.DataFrame) -> None:
-    """Notes launches that left no device activity: graph launches traced as graphs, processes without GPU rows."""
-    if count := int((operations.kind == GRAPH).sum()):
-        trace.note(
-            f"{count} CUDA graphs were traced whole, so their kernels are not in the capture; to see them, capture "
-            "again with --cuda-graph-trace=node."
-        )
-    if not len(calls):
-        return
+def _silent_launches(trace: Trace, nesting: Nesting, calls: pd.DataFrame, call: Ints, process: Ints) -> Ints:
+    """The ranges of launches whose work is not in the capture; noted. A process without any device rows is one case,
+    a graph launch without rows the other; a single kernel's launch may have failed, and proves nothing."""
     codes, texts = text_codes(calls["name"])
     has_work = np.zeros(len(calls), bool)
-    has_work[operations.call[operations.call >= 0]] = True
+    has_work[call[call >= 0]] = True
     graph_launch = np.isin(codes, [i for i, text in enumerate(texts) if "GraphLaunch" in text])
-    if silent := int((graph_launch & ~has_work).sum()):
-        trace.hidden_graph_launches = silent
+    silent = graph_launch & ~has_work
+    if count := int(silent.sum()):
+        trace.hidden_graph_launches = count
         trace.note(
-            f"{silent} of {int(graph_launch.sum())} CUDA graph launches have no device rows: their kernels are not in "
+            f"{count} of {int(graph_launch.sum())} CUDA graph launches have no device rows: their kernels are not in "
             "the capture and idle time is not reliable. Capture again with --cuda-graph-trace=node."
         )
     launch = np.isin(codes, [i for i, text in enumerate(texts) if _KERNEL_LAUNCH.match(text)])
-    process = calls["thread"].to_numpy() & ~_THREAD_BITS
-    with_rows = set(pd.unique(operations.process).tolist())
-    for pid in pd.unique(process[launch]).tolist():
+    call_process = calls["thread"].to_numpy() & ~_THREAD_BITS
+    with_rows = set(pd.unique(process).tolist())
+    for pid in pd.unique(call_process[launch]).tolist():
         if pid not in with_rows:
+            silent |= launch & (call_process == pid)
             trace.note(
                 f"Process {(pid >> 24) & 0xFFFFFF} launched kernels but has no device rows: its GPU was not traced."
             )
+    rows = np.flatnonzero(silent)
+    return nesting.innermost(calls["thread"].to_numpy()[rows], calls["start_ns"].to_numpy()[rows])

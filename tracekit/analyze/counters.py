@@ -29,6 +29,9 @@ OF_KERNEL = ("dram_throughput_ratio", "tensor_pipe_ratio", "achieved_occupancy_r
 UNKNOWN_KIND = "unknown"
 """Stands for the kind of results whose cache state nobody recorded."""
 
+OF_LAUNCH = ("cluster_blocks", "barriers_count")
+"""What results tell of a launch configuration that a timeline of an older nsys does not."""
+
 _SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 Stacks = frozenset[tuple[str, Path]]
@@ -45,10 +48,14 @@ class RegionCounters:
 
 @dataclass(frozen=True)
 class Joined:
-    """Counters by path id, and the medians of :data:`OF_KERNEL` with their kind by (path id, launch configuration)."""
+    """Counters by path id, and the medians of :data:`OF_KERNEL` with their kind by (path id, launch configuration).
+
+    ``launches`` has :data:`OF_LAUNCH` by launch configuration, for those that were profiled.
+    """
 
     regions: Mapping[int, RegionCounters]
     kernels: Mapping[tuple[int, int], Mapping[str, tuple[float, str]]]
+    launches: pd.DataFrame
     notes: tuple[str, ...]
 
 
@@ -66,6 +73,20 @@ class RegionTree:
     sequence: Callable[[int], Ints]
 
 
+NEAR_PEAK = 0.6
+"""A unit this near its peak bounds a kernel; Nsight Compute's speed-of-light rules draw the line here, too."""
+
+
+def bound_by(dram_throughput: float | None, tensor_pipe: float | None) -> str | None:
+    """What bounds a kernel by the roofline: memory, math, or latency where neither is near its peak."""
+    near = {"memory": dram_throughput, "math": tensor_pipe}
+    known = {name: ratio for name, ratio in near.items() if ratio is not None}
+    highest = max(known, key=lambda name: known[name], default=None)
+    if highest is not None and known[highest] >= NEAR_PEAK:
+        return highest
+    return "latency" if len(known) == len(near) else None
+
+
 def join_counters(files: Sequence[pd.DataFrame], tree: RegionTree, launches: Launches) -> Joined:
     """The results of every counters table joined to the regions of ``tree``.
 
@@ -76,6 +97,7 @@ def join_counters(files: Sequence[pd.DataFrame], tree: RegionTree, launches: Lau
     sums: dict[int, Sums] = defaultdict(lambda: defaultdict(dict))
     region_notes: dict[int, list[str]] = defaultdict(list)
     of_kernel: dict[tuple[int, int], dict[str, tuple[float, str]]] = defaultdict(dict)
+    facts: list[pd.DataFrame] = []
     notes: list[str] = []
     for results in sorted(files, key=_preference):
         placed = _place(results, by_stacks)
@@ -87,6 +109,7 @@ def join_counters(files: Sequence[pd.DataFrame], tree: RegionTree, launches: Lau
             _add(sums[path], results, ranges[placed[ranges] == path].reshape(-1, 1))
         code, launch_code = _signature_codes(results, launches.frame)
         kernels = np.flatnonzero(is_kernel & (placed >= 0))
+        facts.append(_of_launches(results, kernels, code, launch_code))
         for path, rows in _below(placed, kernels, tree.parent).items():
             sequence = tree.sequence(path)
             note = _differs(results, rows, code, launch_code[sequence])
@@ -103,7 +126,8 @@ def join_counters(files: Sequence[pd.DataFrame], tree: RegionTree, launches: Lau
         )
         for path in {*sums, *region_notes}
     }
-    return Joined(regions, of_kernel, tuple(notes))
+    told = pd.concat(facts) if facts else pd.DataFrame()
+    return Joined(regions, of_kernel, told[~told.index.duplicated()], tuple(notes))
 
 
 def _preference(results: pd.DataFrame) -> int:
@@ -202,16 +226,27 @@ def _signature_codes(results: pd.DataFrame, launches: pd.DataFrame) -> tuple[Int
     return code[: len(results)], own
 
 
+def _fitting(rows: Ints, code: Ints, launch_code: Ints) -> tuple[Ints, dict[int, int]]:
+    """Those results that exactly one launch configuration fits, and the configuration of each signature."""
+    codes, counts = np.unique(launch_code, return_counts=True)
+    fits = rows[np.isin(code[rows], codes[counts == 1])]
+    return fits, {int(c): launch for launch, c in enumerate(launch_code.tolist())}
+
+
+def _of_launches(results: pd.DataFrame, rows: Ints, code: Ints, launch_code: Ints) -> pd.DataFrame:
+    """:data:`OF_LAUNCH` by launch configuration."""
+    fits, launch_of = _fitting(rows, code, launch_code)
+    first = results.iloc[fits][list(OF_LAUNCH)].astype("Int64").groupby(code[fits]).first()
+    return first.set_axis([launch_of[signature] for signature in first.index.tolist()])
+
+
 def _of_kernels(
     results: pd.DataFrame, rows: Ints, code: Ints, launch_code: Ints
 ) -> dict[int, dict[str, tuple[float, str]]]:
-    """Medians over single launches by launch configuration, for those results that exactly one configuration fits."""
-    codes, counts = np.unique(launch_code, return_counts=True)
-    unique = codes[counts == 1]
-    fits = rows[np.isin(code[rows], unique)]
+    """Medians over single launches by launch configuration."""
+    fits, launch_of = _fitting(rows, code, launch_code)
     kind = _kind(results, int(rows[0]))
     by_code = results.iloc[fits][list(OF_KERNEL)].astype(float).groupby(code[fits]).median()
-    launch_of = {int(c): launch for launch, c in enumerate(launch_code.tolist())}
     return {
         launch_of[signature]: {name: (cells[name], kind) for name in OF_KERNEL if not np.isnan(cells[name])}
         for signature, cells in zip(by_code.index.tolist(), by_code.to_dict("records"), strict=True)

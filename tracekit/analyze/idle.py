@@ -86,8 +86,11 @@ def _histogram(operations: pd.DataFrame) -> list[Mapping[str, Any]]:
     ]
 
 
-def _parts(operations: pd.DataFrame) -> Mapping[str, int]:
-    return {f"gap_{part}_ns": int(operations[f"gap_{part}_ns"].sum()) if len(operations) else 0 for part in GAP_PARTS}
+def _parts(operations: pd.DataFrame) -> Mapping[str, int | None]:
+    """Sums over all gaps; None where there is no device work to have gaps."""
+    if not len(operations):
+        return {f"gap_{part}_ns": None for part in GAP_PARTS}
+    return {f"gap_{part}_ns": int(operations[f"gap_{part}_ns"].sum()) for part in GAP_PARTS}
 
 
 def _longest(report: Report, operations: pd.DataFrame, count: int) -> list[Mapping[str, Any]]:

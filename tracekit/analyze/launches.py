@@ -31,6 +31,13 @@ class Launches:
     code: Ints
     frame: pd.DataFrame
 
+    def told(self, facts: pd.DataFrame) -> Launches:
+        """The same with what counters tell of some launches (rows by launch): cluster_blocks, barriers_count."""
+        frame = self.frame.assign(barriers_count=pd.Series(pd.NA, index=self.frame.index, dtype="Int64"))
+        for name in facts:
+            frame[name] = frame[name].fillna(facts[name].astype("Int64").reindex(frame.index))
+        return Launches(self.code, frame)
+
 
 def group_launches(trace: Trace, operations: Operations) -> Launches:
     """The distinct launch configurations of a timeline, in order of appearance."""

@@ -11,7 +11,7 @@ import pandas as pd
 from tracekit.analyze.counters import OF_KERNEL, SUMMED, UNKNOWN_KIND
 from tracekit.analyze.dominant import OF_LAUNCH, launch_metrics
 from tracekit.analyze.regions import LEDGER
-from tracekit.analyze.summary import MEASURED, counter_metrics, explain, same_for_all
+from tracekit.analyze.summary import MEASURED, bound_of, counter_metrics, explain, same_for_all
 from tracekit.model import labels
 from tracekit.model.labels import UNATTRIBUTED, Path
 from tracekit.model.report import KernelTotal, Metric, Region
@@ -88,6 +88,8 @@ def _region(path: Path, launches: pd.DataFrame, ranges: pd.DataFrame) -> Region:
         metrics |= own
         reasons |= own_reasons
         notes += own_notes
+    metrics["bound_by"] = same_for_all("bound_by", bound_of(metrics))
+    reasons["bound_by"] = "throughput of DRAM and tensor pipe is not known for the dominant kernel"
     ordered = {
         column.name: metrics[column.name]
         for column in REGION_METRICS

@@ -84,7 +84,7 @@ def roll_up(
         values[roots], known[roots] = ledger[name], closed
         frame[name] = _nullable(values, known)
     unknown = _hide(frame, tree, totals, absent)
-    if not (owner == tree.outside).any():
+    if not (owner == tree.outside).any() and not (ops.silent < 0).any():
         frame = frame.iloc[: tree.outside]
     return Regions(frame, kernels, unknown)
 
@@ -95,6 +95,8 @@ def _hide(frame: pd.DataFrame, tree: _Tree, totals: Mapping[str, Ints], absent: 
     One rule a path, since a median over the few instances that happen to know would mislead.
     """
     anywhere = np.ones(tree.count, bool)
+    in_ranges = np.arange(tree.count) < tree.outside
+    measured = ("device_span_ns", "busy_ns", *ADDITIVE, *LEDGER)
     rules: list[tuple[Bools, tuple[str, ...], str]] = [
         (
             tree.paths_with(totals["distorted"]),
@@ -108,16 +110,17 @@ def _hide(frame: pd.DataFrame, tree: _Tree, totals: Mapping[str, Ints], absent: 
         ),
     ]
     if "calls" in absent:
+        rules.append((in_ranges, measured, "API calls were not traced, so no work can be attributed to a range"))
         rules.append((anywhere, ("launch_call_count",), "API calls were not traced"))
     if "kernels" in absent:
-        measured = ("busy_ns", *ADDITIVE, *LEDGER)
         rules.append((anywhere, measured, "device work was not traced"))
+    rules.append((tree.paths_with(totals["silent"]), measured, "launches inside left no device rows: not traced"))
     unknown: dict[str, str] = {}
     for rows, columns, reason in rules:
         if rows.any():
             for name in columns:
                 frame[name] = frame[name].astype("Int64").mask(rows)
-                unknown[name] = reason
+                unknown.setdefault(name, reason)
     return unknown
 
 
@@ -239,6 +242,7 @@ def _direct_totals(timeline: Timeline, owner: Ints, count: int) -> dict[str, Int
         **{f"gap_{part}_ns": sum_by(owner[gaps], timeline.parts[part][gaps], count) for part in GAP_PARTS},
         "distorted": count_by(owner[gaps][unsplit], count),
         "whole_graphs": count_by(owner[ops.kind == GRAPH], count),
+        "silent": count_by(np.where(ops.silent >= 0, ops.silent, count - 1), count),
     }
 
 

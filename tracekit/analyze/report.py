@@ -60,6 +60,7 @@ def analyze(trace: Trace) -> Report:
         sequence=_sequences(operations, nesting, launches, rolled.instances),
     )
     joined = join_counters(trace.counters, tree, launches)
+    launches = launches.told(joined.launches)
     regions = summarize(paths, _preorder(nesting), rolled, launches, trace.table("gpus"), joined)
     coverage = Coverage(
         operations=len(operations),
@@ -69,7 +70,12 @@ def analyze(trace: Trace) -> Report:
     if not len(operations):
         trace.note("The capture holds no device work: every figure about the device is missing or zero.")
     if coverage.without_call:
-        trace.note(f"{coverage.without_call} of {coverage.operations} operations have no launch call in the capture.")
+        is_kernel = operations.kind == KERNEL
+        kernels = f"{int((is_kernel & (operations.call < 0)).sum()):,} of {int(is_kernel.sum()):,} kernels"
+        trace.note(
+            f"{coverage.without_call:,} of {coverage.operations:,} operations ({kernels}) have no launch call in the "
+            "capture; they are kept, outside every region."
+        )
     return Report(
         capture=_capture(trace),
         coverage=coverage,
@@ -98,7 +104,9 @@ def _instances(regions: Regions, paths: Sequence[Path]) -> pd.DataFrame:
     """Table instances."""
     known = regions.instances
     data: dict[str, Any] = {name: known[name] for name in tables.INSTANCES.names if name in known}
-    data["path"] = [paths[path_id] for path_id in known["path_id"]]
+    by_number = np.empty(len(paths), object)
+    by_number[:] = paths
+    data["path"] = by_number[known["path_id"].to_numpy()]
     for name in ("range_id", "parent"):
         data[name] = known[name].astype("Int64").mask(known[name] < 0)
     return tables.INSTANCES.conform(data, source="instances")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyze.counters import OF_KERNEL, SUMMED, UNKNOWN_KIND, Joined, RegionCounters
+from tracekit.analyze.counters import OF_KERNEL, SUMMED, UNKNOWN_KIND, Joined, RegionCounters, bound_by
 from tracekit.analyze.dominant import OF_LAUNCH, Dominant, dominant_kernels
 from tracekit.analyze.launches import Launches
 from tracekit.analyze.regions import ADDITIVE, LEDGER, Regions
@@ -74,8 +74,14 @@ def _metrics(
             for name, (ratio, kind) in of_kernel.items()
         }
         notes += [f"registers, shared memory, active blocks and waves are those of {leader.name}", *leader.notes]
+    metrics["bound_by"] = same_for_all("bound_by", bound_of(metrics))
     if counters is not None:
         notes += counters.notes
+        notes += [
+            f"{kind}: sums of counters are over profiled instances: {len(next(iter(sums.values())))}"
+            for kind, sums in counters.sums.items()
+            if sums
+        ]
     notes += [*measured.partly_known(path_id), *ledger.partly_known(path_id)]
     missing = [name for name, metric in metrics.items() if metric.value is None]
     notes += explain((name, _reason(name, metrics, unknown, leader, counters)) for name in missing)
@@ -92,7 +98,7 @@ def _reason(
 ) -> str:
     """Why a metric of a region is missing."""
     if name in LEDGER and metrics["wall_ns"].value is None and "wall_ns" not in unknown:
-        return "there is no range, or its work ran on several devices"
+        return "there is no range, it launched no device work, or its work ran on several devices"
     if name in unknown:
         return unknown[name]
     if name == "host_ns":
@@ -105,7 +111,15 @@ def _reason(
         return "no Nsight Compute result belongs to this region"
     if name in SUMMED:
         return "not profiled for every launch of the region"
+    if name == "bound_by":
+        return "throughput of DRAM and tensor pipe is not known for the dominant kernel"
     return "not profiled for the dominant kernel" if leader else "no kernel was launched"
+
+
+def bound_of(metrics: Mapping[str, Metric]) -> str | None:
+    """What bounds the dominant kernel, by the metrics of its region."""
+    ratios = [metrics[name].value for name in ("dram_throughput_ratio", "tensor_pipe_ratio")]
+    return bound_by(*(float(ratio) if isinstance(ratio, int | float) else None for ratio in ratios))
 
 
 def explain(reasons: Iterable[tuple[str, str]]) -> list[str]:

@@ -36,8 +36,13 @@ def compare(
         regions=tuple(_pair(b, t) for b, t in alignment.pairs),
         latency=_latency(base, test),
         drift=drift,
-        notes=(*notes, drift.sentence),
+        notes=(*notes, drift.sentence, *_notes_of("base", base), *_notes_of("test", test)),
     )
+
+
+def _notes_of(side: str, report: Report) -> list[str]:
+    """What a capture's own report warns of holds for the comparison, too."""
+    return [f"{side}: {note}" for note in report.notes]
 
 
 def _pair(base: Region | None, test: Region | None) -> RegionPair:
@@ -45,6 +50,7 @@ def _pair(base: Region | None, test: Region | None) -> RegionPair:
     assert known is not None
     names = [column.name for column in REGION_METRICS if column.name in {*_metrics(base), *_metrics(test)}]
     notes = [f"{side}: {note}" for side, region in (("base", base), ("test", test)) if region for note in region.notes]
+    notes = [*_unlike_kinds(base, test), *notes]
     if base is None or test is None:
         notes.insert(0, f"only the {'test' if base is None else 'base'} side has this region")
     return RegionPair(
@@ -57,6 +63,16 @@ def _pair(base: Region | None, test: Region | None) -> RegionPair:
         kernels=match_kernels(base.kernels if base else (), test.kernels if test else ()),
         notes=tuple(notes),
     )
+
+
+def _unlike_kinds(base: Region | None, test: Region | None) -> list[str]:
+    """A note where DRAM bytes were counted in different cache states, and so make no difference."""
+    sides = [_metrics(region).get("dram_read_bytes") for region in (base, test)]
+    kinds = [set(metric.kinds) for metric in sides if metric is not None and metric.kinds]
+    if len(kinds) < 2 or kinds[0] & kinds[1]:
+        return []
+    words = [" and ".join(sorted(kind)) for kind in kinds]
+    return [f"dram_read_bytes, dram_write_bytes: the base is {words[0]} and the test {words[1]}, never subtracted"]
 
 
 def _metrics(region: Region | None) -> Mapping[str, Metric]:

@@ -33,7 +33,7 @@ def findings(comparison: Comparison, pair: RegionPair | None = None) -> tuple[Fi
         _launches(pair.metrics),
         _dram(pair, comparison),
         _resources(pair.metrics),
-        _blocks(pair.metrics),
+        _blocks(pair, comparison),
         _latency(pair.metrics, comparison.latency),
     )
 
@@ -59,7 +59,7 @@ def _launches(metrics: Mapping[str, Change]) -> Finding:
 
 
 def _dram(pair: RegionPair, comparison: Comparison) -> Finding:
-    measured = _where_measured(pair, comparison)
+    measured = _where_measured(pair, comparison, "dram_read_bytes")
     read, written = (_get(measured.metrics, name) for name in ("dram_read_bytes", "dram_write_bytes"))
     if read.delta is None and written.delta is None:
         meaning = "not measured in one cache state on both sides: capture DRAM bytes with Nsight Compute"
@@ -84,10 +84,10 @@ def _dram(pair: RegionPair, comparison: Comparison) -> Finding:
     return Finding("HBM reads and writes", sides[0], sides[1], delta, meaning)
 
 
-def _where_measured(pair: RegionPair, comparison: Comparison) -> RegionPair:
-    """The region itself where its DRAM bytes compare, else the outermost one inside it where they do."""
+def _where_measured(pair: RegionPair, comparison: Comparison, metric: str) -> RegionPair:
+    """The region itself where a metric compares, else the outermost one inside it where it does."""
     inside = [other for other in comparison.regions if other.path[: len(pair.path)] == pair.path]
-    measured = [other for other in inside if _get(other.metrics, "dram_read_bytes").delta is not None]
+    measured = [other for other in inside if _get(other.metrics, metric).delta is not None]
     return min(measured, key=lambda other: len(other.path), default=pair)
 
 
@@ -122,13 +122,14 @@ def _resources(metrics: Mapping[str, Change]) -> Finding:
     return Finding("Register and shared-memory use", sides[0], sides[1], delta, meaning)
 
 
-def _blocks(metrics: Mapping[str, Change]) -> Finding:
+def _blocks(pair: RegionPair, comparison: Comparison) -> Finding:
+    metrics = pair.metrics
     spills, blocks = _get(metrics, "spill_instruction_count"), _get(metrics, "active_blocks_count")
     limiter, fill = _get(metrics, "occupancy_limiter"), _get(metrics, "sm_fill_ratio")
     sides = []
     for side in ("base", "test"):
-        spilled, active, by, filled = (getattr(change, side) for change in (spills, blocks, limiter, fill))
-        words = "spills unknown" if spilled is None else f"{write(spilled, Unit.COUNT)} spill instructions"
+        active, by, filled = (getattr(change, side) for change in (blocks, limiter, fill))
+        words = _spilled(pair, comparison, side)
         held = f"{write(active, Unit.COUNT)} active block{'' if active == 1 else 's'} per SM"
         sides.append(f"{words}; {held}" + (f" (limit: {by}), SM fill {write(filled, Unit.RATIO)}" if by else ""))
     meaning = []
@@ -147,6 +148,18 @@ def _blocks(metrics: Mapping[str, Change]) -> Finding:
         f"{write(spills.delta, Unit.COUNT, signed=True)} spills, {write(blocks.delta, Unit.COUNT, signed=True)} blocks"
     )
     return Finding("Spills and active blocks", sides[0], sides[1], delta, "; ".join(meaning))
+
+
+def _spilled(pair: RegionPair, comparison: Comparison, side: str) -> str:
+    """The spill instructions of one side: of the region, else of the outermost region inside that was profiled."""
+    inside = [other for other in comparison.regions if other.path[: len(pair.path)] == pair.path]
+    known = [other for other in inside if getattr(_get(other.metrics, "spill_instruction_count"), side) is not None]
+    if not known:
+        return "spills unknown"
+    where = min(known, key=lambda other: len(other.path))
+    count = write(getattr(where.metrics["spill_instruction_count"], side), Unit.COUNT)
+    place = "" if where is pair else f" in {' / '.join(where.path[len(pair.path) :])}"
+    return f"{count} spill instructions{place}"
 
 
 def _latency(metrics: Mapping[str, Change], latency: Mapping[str, Change]) -> Finding:

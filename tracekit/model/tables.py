@@ -414,6 +414,7 @@ REGION_METRICS = Table(
         _float("dram_write_bytes", Unit.BYTES, "Bytes written to DRAM, in the cache state that kind names.", better=Better.LOWER),
         _float("dram_throughput_ratio", Unit.RATIO, "Dominant kernel: DRAM throughput of its peak."),
         _float("tensor_pipe_ratio", Unit.RATIO, "Dominant kernel: tensor pipe activity of its peak."),
+        _text("bound_by", "Dominant kernel: memory, math or latency, where counters tell (60 % of a peak is its bound).", nullable=True),
         _float("spill_instruction_count", Unit.COUNT, "Executed instructions that spill registers, of all its launches.", better=Better.LOWER),
         _float("local_thread_bytes", Unit.BYTES, "Dominant kernel: local memory per thread.", better=Better.LOWER),
         _float("registers_count", Unit.COUNT, "Dominant kernel: registers per thread."),

@@ -12,6 +12,9 @@ from tracekit.model.report import Comparison, KernelTotal, Metric, RegionPair, R
 
 SCHEMA_VERSION: Final = 1
 
+_OF_KINDS: Final = {"dram_read_bytes", "dram_write_bytes"}
+"""Metrics that always say in which cache state they were counted, or null where nobody recorded it."""
+
 
 def show_json(report: Report) -> str:
     """A report. ``value`` is the median over instances; ``null`` is missing, and a note says why."""
@@ -26,7 +29,7 @@ def show_json(report: Report) -> str:
                 {
                     "path": region.path,
                     "instances": region.instances,
-                    "metrics": {name: _metric(metric) for name, metric in region.metrics.items()},
+                    "metrics": {name: _metric(metric, name in _OF_KINDS) for name, metric in region.metrics.items()},
                     "kernels": [_kernel(kernel) for kernel in region.kernels],
                     "notes": region.notes,
                 }
@@ -79,15 +82,15 @@ def _dump(data: Mapping[str, Any]) -> str:
     return json.dumps(data, ensure_ascii=True, allow_nan=False)
 
 
-def _metric(metric: Metric) -> dict[str, Any]:
+def _metric(metric: Metric, has_kind: bool) -> dict[str, Any]:
     out: dict[str, Any] = {"value": metric.value}
     if not isinstance(metric.value, str):
         out |= {"p20": metric.p20, "p80": metric.p80, "sum": metric.sum}
     out["unit"] = metric.unit
-    if metric.kind:
+    if metric.kind or has_kind:
         out["kind"] = metric.kind
     if len(metric.kinds) > 1:
-        out["kinds"] = {kind: _metric(one) for kind, one in metric.kinds.items()}
+        out["kinds"] = {kind: _metric(one, has_kind) for kind, one in metric.kinds.items()}
     return out
 
 
@@ -107,7 +110,7 @@ def _pair(pair: RegionPair) -> dict[str, Any]:
         "test_path": pair.test_path,
         "instances": {"base": pair.base_instances, "test": pair.test_instances},
         "metrics": {
-            name: {key: value for key, value in asdict(change).items() if key != "kind" or value is not None}
+            name: {k: v for k, v in asdict(change).items() if k != "kind" or v is not None or name in _OF_KINDS}
             for name, change in pair.metrics.items()
         },
         "kernels": [

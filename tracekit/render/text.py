@@ -71,7 +71,7 @@ def gaps_text(data: Mapping[str, Any]) -> RenderableType:
             low = write(bin_["from_ns"], Unit.NS)
             span = f"{low} and longer" if bin_["below_ns"] is None else f"{low} to {write(bin_['below_ns'], Unit.NS)}"
             lengths.add_row(span, f"{bin_['gaps']:,}", write(bin_["gap_ns"], Unit.NS))
-    total = sum(data["parts"].values())
+    total = sum(value or 0 for value in data["parts"].values())
     causes = _table("part", "idle", "share", "what the host did", title="Gaps by cause", left=(0, 3))
     for part in GAP_PARTS:
         name = f"gap_{part}_ns"
