@@ -196,7 +196,7 @@ class Expected:
                 *figures(change),
                 MISSING if change["better"] == "none" else change["better"],
                 change["unit"],
-                change.get("kind", "").replace("_", " "),
+                (change.get("kind") or "").replace("_", " "),
             ]
             for name, change in self.pair(*path)["metrics"].items()
         ]
