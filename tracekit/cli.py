@@ -179,7 +179,8 @@ def main() -> None:
     try:
         app()
     except TracekitError as error:
-        sys.stderr.write(f"tracekit: {error}\n".encode("utf-8", "replace").decode("utf-8"))
+        message = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in str(error))
+        sys.stderr.write(f"tracekit: {message}\n")
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.stderr.close()
@@ -246,5 +247,5 @@ def _umask() -> int:
 def _print(result: RenderableType, file: Any) -> None:
     from rich.console import Console
 
-    width = None if file is None and sys.stdout.isatty() else 160
+    width = None if file is None and (sys.stdout.isatty() or os.environ.get("COLUMNS")) else 160
     Console(file=file, width=width, markup=False, emoji=False, highlight=False).print(result)

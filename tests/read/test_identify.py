@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import pytest
@@ -92,3 +93,9 @@ def test_a_folder_that_cannot_be_entered_is_refused(tmp_path, refused, monkeypat
         patch.setattr(type(path), "open", denied)
         text = refused(lambda: read_trace(path), path)
     assert "Permission denied" in text
+
+
+@pytest.mark.parametrize("name", ["pipe.sqlite", "pipe.csv", "pipe.ncu-rep"])
+def test_a_pipe_is_refused_and_not_waited_for(tmp_path, refused, name):
+    os.mkfifo(tmp_path / name)
+    assert "a pipe or a device" in refused(lambda: read_trace(tmp_path / name), tmp_path / name)

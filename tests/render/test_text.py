@@ -95,3 +95,11 @@ def test_changes_are_signed() -> None:
 def test_what_rounds_to_nothing_has_no_sign() -> None:
     assert write_change(0.99999) == write_change(1.00001) == write_change(1.0) == "0.0 %"
     assert write(-3, "ns", signed=True) == "0.0 us"
+
+
+def test_escape_sequences_never_reach_the_terminal(report: Report) -> None:
+    name = "\x1b[2Jgone\x07\u202e\x9b"
+    hostile = replace(report, regions=(Region((name,), 1, report.regions[0].metrics),), notes=(name,))
+    text = printed(show_text(hostile), width=300)
+    assert not any(code in text for code in "\x1b\x07\u202e\x9b")
+    assert "\\x1b[2Jgone\\x07" in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from enum import StrEnum
 from pathlib import Path
 
@@ -89,6 +90,14 @@ def identify(path: Path) -> Format:
 def read_head(path: Path, size: int = 4096) -> bytes:
     """The first bytes of a file; raises InputError where it is missing, unreadable, empty or a Git LFS pointer."""
     try:
+        # A pipe or a device would block, or never end.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise InputError(
+                path,
+                expected="a regular file",
+                found="a folder" if path.is_dir() else "a pipe or a device",
+                remedy="name a file that holds the report",
+            )
         with path.open("rb") as file:
             head = file.read(size)
     except FileNotFoundError:

@@ -192,8 +192,8 @@ def counters_table(
     if any(each != "kernel" for each in types):
         notes.append("ncu folds the launches of a range or graph into one row: its launch columns are NA")
     expected = [column for column in METRICS if column not in _OF_A_LAUNCH or "kernel" in types]
-    if types and (lacking := [f"{column} ({METRICS[column][0]})" for column in expected if column not in data]):
-        notes.append(f"NA, because the report has no metric for it: {', '.join(lacking)}")
+    if types and (lacking := [column for column in expected if column not in data]):
+        notes.append(f"the report has no metric for {', '.join(lacking)}")
     if metrics.get("spill_instruction_count") == _SPILL_REQUESTS:
         notes.append(f"spill_instruction_count counts {_SPILL_REQUESTS}: the report has no {_SPILLS}")
     durations = next((cells[metric] for metric in METRICS["duration_ns"] if metric in cells), ())

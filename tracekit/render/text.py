@@ -86,19 +86,19 @@ def gaps_text(data: Mapping[str, Any]) -> RenderableType:
         longest.add_row(
             write(gap["gap_ns"], Unit.NS),
             _short(gap["ended_by"]),
-            " / ".join(gap["path"] or ()) or MISSING,
+            _literal(" / ".join(gap["path"] or ())) or MISSING,
             part.removeprefix("gap_").removesuffix("_ns"),
         )
     return Group(_capture(data["capture"], "capture"), devices, lengths, causes, longest, *_notes(data["notes"]))
 
 
 def _capture(capture: Mapping[str, Any], role: str) -> RenderableType:
-    name = capture["capture_id"] or capture["source"]
+    name = _literal(str(capture["capture_id"] or capture["source"]))
     gpus = ", ".join(dict.fromkeys(str(gpu["name"] or "unknown GPU") for gpu in capture["gpus"])) or "no GPU described"
     facts = [f"{capture['tool']} {capture['tool_version'] or ''}".strip(), gpus]
     facts += [str(capture["variant"])] if capture["variant"] else []
     facts += [f"{name} {value}" for name, value in capture["conditions"].items() if name not in ("gpu", "model")]
-    return Text.assemble((f"{role:8}", "bold"), (str(name), "bold cyan"), "  ", (" · ".join(facts), _MUTED))
+    return Text.assemble((f"{role:8}", "bold"), (str(name), "bold cyan"), "  ", (_literal(" · ".join(facts)), _MUTED))
 
 
 def _coverage(report: Report) -> RenderableType:
@@ -163,7 +163,8 @@ def _moved(change: Change) -> Text:
 def _findings(rows: Sequence[Finding]) -> RenderableType:
     table = _table("compare", "base", "test", "difference", "what it means", left=(0, 1, 2, 3, 4), lines=True)
     for row in rows:
-        table.add_row(Text(row.topic, style="bold"), row.base, row.test, row.delta, row.meaning)
+        cells = (row.base, row.test, row.delta, row.meaning)
+        table.add_row(Text(row.topic, style="bold"), *map(_literal, cells))
     return Panel(table, title="Did it help?", border_style="cyan") if rows else Text("")
 
 
@@ -171,7 +172,7 @@ def _kernel_table(pair: RegionPair | None) -> RenderableType:
     if pair is None:
         return Text("")
     table = _table("match", "base kernel", "count", "busy", "test kernel", "count", "busy", left=(0, 1, 4), lines=True)
-    table.title = f"Kernels of {' / '.join(pair.path)} (totals over all instances)"
+    table.title = f"Kernels of {_literal(' / '.join(pair.path))} (totals over all instances)"
     for match in pair.kernels:
         sides = [
             [
@@ -195,7 +196,7 @@ def _common(regions: Sequence[Region]) -> list[str]:
 
 
 def _notes(notes: Iterable[str]) -> list[RenderableType]:
-    return [Text.assemble(("note  ", "yellow"), (note, _MUTED)) for note in notes]
+    return [Text.assemble(("note  ", "yellow"), (_literal(note), _MUTED)) for note in notes]
 
 
 def _legend(*names: str) -> RenderableType:
@@ -215,8 +216,13 @@ def _table(*columns: str, title: str | None = None, left: Sequence[int] = (0,), 
 
 
 def _indent(path: Path) -> str:
-    return "  " * (len(path) - 1) + path[-1]
+    return "  " * (len(path) - 1) + _literal(path[-1])
 
 
 def _short(name: str) -> str:
-    return name if len(name) <= 72 else name[:69] + "..."
+    return _literal(name if len(name) <= 72 else name[:69] + "...")
+
+
+def _literal(text: str) -> str:
+    """Text of a file with its control characters made visible: an escape sequence must not reach the terminal."""
+    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text) if not text.isprintable() else text
