@@ -127,3 +127,15 @@ def test_a_sliver_of_shared_time_is_no_drift_control(fused: Report) -> None:
     drift = pipeline.diff(fused, pipeline.report(SAMPLES / "decode_spilling")).drift
     assert drift.kernels == 1
     assert "too little to tell" in drift.sentence
+
+
+def test_bare_results_of_unknown_cache_state_are_not_subtracted_and_a_note_says_why() -> None:
+    bare = [pipeline.report(SAMPLES / name / "cold.ncu.csv") for name in ("decode_unfused", "decode_fused")]
+    comparison = pipeline.diff(*bare)
+    root = comparison.regions[0]
+    assert root.metrics["dram_read_bytes"].base == 1_411_702_784
+    assert root.metrics["dram_read_bytes"].delta is None
+    assert any("cache state" in note for note in root.notes)
+    assert "gpu" not in comparison.unknown
+    told = [pipeline.report(SAMPLES / name, counters=()) for name in ("decode_unfused", "decode_fused")]
+    assert pipeline.diff(*told).regions[0].metrics["dram_read_bytes"].delta == 1_410_403_328 - 1_411_702_784

@@ -215,7 +215,7 @@ def _capture(trace: Trace) -> dict[str, Any]:
         "graph_trace": trace.graph_trace,
         "hidden_graph_launches": trace.hidden_graph_launches,
         "rejected": dict(trace.rejected),
-        "gpus": _rows(trace.table("gpus")),
+        "gpus": _rows(trace.table("gpus")) or _gpus_of(trace.counters),
         "counters": [
             {
                 "source": frame.attrs.get("source"),
@@ -225,6 +225,16 @@ def _capture(trace: Trace) -> dict[str, Any]:
             for frame in trace.counters
         ],
     }
+
+
+def _gpus_of(counters: Sequence[pd.DataFrame]) -> list[dict[str, Any]]:
+    """The GPUs that Nsight Compute results name, where there is no timeline that describes them."""
+    columns = ["gpu", "sm_count", "cc_major", "cc_minor", "gpu_l2_bytes"]
+    frames = [frame[columns].astype(object) for frame in counters if len(frame)]
+    if not frames:
+        return []
+    distinct = pd.concat(frames).drop_duplicates().rename(columns={"gpu": "name", "gpu_l2_bytes": "l2_bytes"})
+    return _rows(distinct)
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
