@@ -158,7 +158,7 @@ class DriftControl:
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of the seed's table: what was compared, both sides in words, and what the difference means."""
+    """A row of the five-row table: what was compared, both sides in words, and what the difference means."""
 
     topic: str
     base: str
