@@ -23,6 +23,7 @@ def test_the_five_rows_are_those_of_the_samples() -> None:
         cells = re.split(r" {2,}", line.strip())
         assert cells[0] == row.topic
         for cell, whole in zip(cells[1:4], (row.base, row.test, row.delta), strict=True):
+            assert len(cell) >= 5
             assert whole.startswith(cell), f"{cell} is not how {whole} begins"
 
 

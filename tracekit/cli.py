@@ -204,8 +204,8 @@ def _refuse_overwrite(output: Path | None, force: bool, *inputs: str) -> None:
         raise UsageError(f"{output}: is an input, or lies in one", remedy="name another file")
     if os.path.lexists(output) and not force:
         raise UsageError(f"{output}: exists already", remedy="name another file, or overwrite it with --force")
-    if os.path.isdir(output):
-        raise UsageError(f"{output}: is a folder", remedy="name a file")
+    if os.path.lexists(output) and not os.path.isfile(output):
+        raise UsageError(f"{output}: is no regular file", remedy="name a file")
     if not os.path.isdir(output.parent):
         raise UsageError(f"{output.parent}: no such folder", remedy="make it, or name another file")
 

@@ -253,10 +253,21 @@ def test_charged_time_is_additive_and_busy_time_is_a_union(trace: Trace) -> None
         assert row["device_ns"] == sum(int(timeline.charged[at] + timeline.gap[at]) for at in own)
         children = instances[instances["parent"] == instance] if instance < outside else instances.iloc[:0]
         direct = [at for at in own if owner[at] == instance]
+        calls = {operations.call[at] for at in direct} - {-1}
+        of_direct = {
+            "kernel_count": sum(operations.kind[at] == 0 for at in direct),
+            "copy_count": sum(operations.kind[at] == 1 for at in direct),
+            "launch_call_count": len(calls),
+            "device_ns": sum(int(timeline.charged[at] + timeline.gap[at]) for at in direct),
+            "gap_ns": sum(int(timeline.gap[at]) for at in direct),
+            **{f"gap_{part}_ns": sum(int(timeline.parts[part][at]) for at in direct) for part in GAP_PARTS},
+        }
         for metric in ADDITIVE:
-            if metric == "device_ns":
-                own_sum = sum(int(timeline.charged[at] + timeline.gap[at]) for at in direct)
-                assert row[metric] == children[metric].sum() + own_sum
+            told = [row[metric], *children[metric]]
+            if any(pd.isna(value) for value in told):
+                assert operations.graph_node.any()
+                continue
+            assert told[0] == sum(told[1:]) + of_direct[metric], metric
     total = instances[instances["depth"] == 0]["device_ns"].sum()
     spans = [
         operations.end[operations.device == d].max() - operations.start[operations.device == d].min()

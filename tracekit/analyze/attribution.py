@@ -174,8 +174,11 @@ def _silent_launches(trace: Trace, nesting: Nesting, calls: pd.DataFrame, call: 
     """The ranges of launches whose work is not in the capture; noted. A process without any device rows is one case,
     a graph launch without rows the other; a single kernel's launch may have failed, and proves nothing."""
     codes, texts = text_codes(calls["name"])
-    has_work = np.zeros(len(calls), bool)
-    has_work[call[call >= 0]] = True
+    # By id and not by row: calls that share an id, one inside the other, launched the same work.
+    ids = pd.DataFrame({"thread": calls["thread"].to_numpy(), "id": integers(calls["correlation"], NONE)})
+    launch_id = ids.groupby(["thread", "id"], sort=False).ngroup().to_numpy()
+    worked = np.unique(launch_id[call[call >= 0]])
+    has_work = np.isin(launch_id, worked) & (ids["id"].to_numpy() >= 0)
     graph_launch = np.isin(codes, [i for i, text in enumerate(texts) if "GraphLaunch" in text])
     silent = graph_launch & ~has_work
     if count := int(silent.sum()):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from tracekit.analyze.attribution import KERNEL
-from tracekit.analyze.launches import Launches
+from tracekit.analyze.launches import Launches, is_collective
 from tracekit.analyze.occupancy import active_blocks, is_known
 from tracekit.model.schema import DType
 from tracekit.model.tables import REGION_METRICS
@@ -32,9 +32,17 @@ class Dominant:
 
 
 def dominant_kernels(kernels: pd.DataFrame, launches: Launches, gpus: pd.DataFrame) -> dict[int, Dominant]:
-    """The kernel with the most busy time of each path; the earlier one where two tie."""
-    only = kernels[launches.frame["kind"].to_numpy(int)[kernels["launch"]] == KERNEL] if len(kernels) else kernels
-    top = only.sort_values(["path_id", "busy_ns"], ascending=[True, False], kind="stable").drop_duplicates("path_id")
+    """The kernel name with the most busy time of each path, in its most busy launch configuration.
+
+    Collectives are left out: a kernel that spins is waiting. The earlier one is taken where two tie.
+    """
+    names = launches.frame["name"].astype(object)
+    eligible = (launches.frame["kind"].to_numpy(int) == KERNEL) & ~names.map(is_collective).to_numpy(bool)
+    only = kernels[eligible[kernels["launch"].to_numpy(int)]] if len(kernels) else kernels
+    only = only.assign(name=names.to_numpy()[only["launch"].to_numpy(int)])
+    only = only.assign(of_name=only.groupby(["path_id", "name"])["busy_ns"].transform("sum"))
+    ranked = only.sort_values(["path_id", "of_name", "busy_ns"], ascending=[True, False, False], kind="stable")
+    top = ranked.drop_duplicates("path_id")
     values, reasons, notes = launch_metrics(launches.frame, gpus)
     return {
         int(path_id): Dominant(
@@ -86,7 +94,7 @@ def launch_metrics(
     return values, reasons, notes
 
 
-_UPPER_BOUND = "active_blocks_count is an upper bound: clusters or named barriers are not in the timeline"
+_UPPER_BOUND = "active_blocks_count is an upper bound: its blocks form clusters, or clusters or barriers are unknown"
 
 
 def _no_blocks_reason(cc: tuple[int, int] | None) -> str:

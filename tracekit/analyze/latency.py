@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 
 from tracekit.model.report import Latency
+from tracekit.model.trace import Trace
 
 
-def latencies(bench: pd.DataFrame) -> tuple[Latency, ...]:
-    """One entry a protocol from table bench; samples in the order run, in ns."""
+def latencies(trace: Trace) -> tuple[Latency, ...]:
+    """One entry a protocol from table bench: each process by the median of its samples, in the order run, in ns.
+
+    Where the table holds several variants, those of the capture's own variant are taken; none, with a note, where the
+    manifest names none of them.
+    """
+    bench = trace.table("bench").astype({"variant": object, "protocol": object})
+    variants = bench["variant"].unique().tolist()
+    if len(variants) > 1:
+        own = trace.manifest.variant if trace.manifest else None
+        if own not in variants:
+            trace.note(
+                f"Untraced samples are of {', '.join(variants)}, and which of them this capture is, is not told."
+            )
+            return ()
+        bench = bench[bench["variant"] == own]
     out = []
-    for protocol, rows in bench.groupby(bench["protocol"].astype(object), sort=False):
-        samples = rows["latency_ns"].to_numpy(float, na_value=np.nan)
-        samples = samples[~np.isnan(samples)]
-        if len(samples):
-            median, p20, p80 = np.quantile(samples, (0.5, 0.2, 0.8)).tolist()
-            out.append(Latency(str(protocol), len(samples), median, p20, p80, tuple(samples.tolist())))
+    for protocol, rows in bench.groupby("protocol", sort=False):
+        samples = rows.groupby("process", sort=False)["latency_ns"].median().to_numpy()
+        median, p20, p80 = np.quantile(samples, (0.5, 0.2, 0.8)).tolist()
+        out.append(Latency(str(protocol), len(samples), median, p20, p80, tuple(samples.tolist())))
     return tuple(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,10 +15,17 @@ from tracekit.model.trace import Trace
 
 GRAPH_NAME = "[CUDA graph]"
 
+_COLLECTIVE = re.compile(r"\b(nccl|rccl|msccl)", re.IGNORECASE)
+
 SIGNATURE = (
     "process", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "cluster_blocks", "registers_count",
     "static_smem_bytes", "dynamic_smem_bytes", "configured_smem_bytes", "local_thread_bytes",
 )  # fmt: skip
+
+
+def is_collective(name: str) -> bool:
+    """Whether a kernel is a collective of NCCL and the like: busy by time, but one that spins is waiting."""
+    return _COLLECTIVE.search(name) is not None
 
 
 @dataclass(frozen=True)

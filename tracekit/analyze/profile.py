@@ -79,11 +79,12 @@ def _region(path: Path, launches: pd.DataFrame, ranges: pd.DataFrame) -> Region:
     metrics = {name: same_for_all(name, None) for name in (*MEASURED, *OF_LAUNCH, *OF_KERNEL)}
     metrics |= counter_metrics(_sums(launches, ranges))
     reasons: dict[str, str] = dict.fromkeys(MEASURED, _NO_TIMES)
-    reasons |= dict.fromkeys((*OF_LAUNCH, *OF_KERNEL), "no single launch was profiled")
+    reasons |= dict.fromkeys((*OF_LAUNCH, *OF_KERNEL), "no single launch was profiled with its duration")
     reasons |= dict.fromkeys(SUMMED, "not among the profiled metrics")
     notes: list[str] = []
     if len(first):
         metrics["kernel_count"] = same_for_all("kernel_count", float(len(first)))
+    if first["duration_ns"].notna().any():
         own, own_reasons, own_notes = _dominant(first)
         metrics |= own
         reasons |= own_reasons
@@ -115,9 +116,11 @@ def _sums(launches: pd.DataFrame, ranges: pd.DataFrame) -> dict[str, dict[str, t
 
 
 def _dominant(launches: pd.DataFrame) -> tuple[dict[str, Metric], dict[str, str], list[str]]:
-    """The metrics of the longest launch, reasons for those missing, and notes."""
-    longest = int(launches["duration_ns"].to_numpy(float, na_value=-1.0).argmax())
-    leader = launches.iloc[longest : longest + 1].reset_index(drop=True)
+    """The metrics of the longest launch of the name with the most time, reasons for those missing, and notes."""
+    own = launches.assign(name=launches["name"].astype(object), duration_ns=launches["duration_ns"].astype(float))
+    of_name = own.groupby("name")["duration_ns"].transform("sum")
+    ranked = own.assign(of_name=of_name).sort_values(["of_name", "duration_ns"], ascending=False, kind="stable")
+    leader = launches.loc[ranked.index[:1]].reset_index(drop=True)
     leader = leader.assign(device_id=0, local_thread_bytes=pd.array([pd.NA], dtype="Int64"))
     values, reasons, notes = launch_metrics(leader, leader)
     metrics = {name: same_for_all(name, value) for name, value in values[0].items()}

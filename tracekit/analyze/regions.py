@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +29,9 @@ LEDGER = ("wall_ns", "other_busy_ns", "wall_gap_ns", "tail_ns", *(f"wall_gap_{pa
 """Metrics of roots: wall_ns = busy_ns + other_busy_ns + wall_gap_ns + tail_ns; the parts sum to wall_gap_ns."""
 
 
+Unknown = tuple[Set[int], tuple[str, ...], str]
+
+
 @dataclass(frozen=True)
 class Regions:
     """``instances`` has a row a range (of table ranges, plus one for what lies outside every range, if anything does).
@@ -36,12 +39,12 @@ class Regions:
     Its columns: range_id (-1 for the pseudo region), path_id, parent, depth, instance, host_ns, device_span_ns,
     busy_ns, those of :data:`ADDITIVE` and, for roots, of :data:`LEDGER`; nullable integers throughout.
     ``kernels`` has a row for each (path_id, launch) pair: count, duration_ns and busy_ns, exact totals over instances.
-    ``unknown`` says why a column of ``instances`` is NA in rows that would otherwise have it.
+    ``unknown`` says why columns of ``instances`` are NA: (path ids, columns, reason).
     """
 
     instances: pd.DataFrame
     kernels: pd.DataFrame
-    unknown: Mapping[str, str]
+    unknown: Sequence[Unknown]
 
 
 def roll_up(
@@ -89,7 +92,7 @@ def roll_up(
     return Regions(frame, kernels, unknown)
 
 
-def _hide(frame: pd.DataFrame, tree: _Tree, totals: Mapping[str, Ints], absent: Set[str]) -> dict[str, str]:
+def _hide(frame: pd.DataFrame, tree: _Tree, totals: Mapping[str, Ints], absent: Set[str]) -> list[Unknown]:
     """Sets to NA, in place, what the capture cannot tell; and says why, by column.
 
     One rule a path, since a median over the few instances that happen to know would mislead.
@@ -115,12 +118,12 @@ def _hide(frame: pd.DataFrame, tree: _Tree, totals: Mapping[str, Ints], absent: 
     if "kernels" in absent:
         rules.append((anywhere, measured, "device work was not traced"))
     rules.append((tree.paths_with(totals["silent"]), measured, "launches inside left no device rows: not traced"))
-    unknown: dict[str, str] = {}
+    unknown: list[Unknown] = []
     for rows, columns, reason in rules:
         if rows.any():
             for name in columns:
                 frame[name] = frame[name].astype("Int64").mask(rows)
-                unknown.setdefault(name, reason)
+            unknown.append((frozenset(tree.path_id[rows].tolist()), columns, reason))
     return unknown
 
 

@@ -13,7 +13,7 @@ from tracekit.analyze.counters import RegionTree, join_counters
 from tracekit.analyze.gaps import measure
 from tracekit.analyze.intervals import NONE, Ints
 from tracekit.analyze.latency import latencies
-from tracekit.analyze.launches import Launches, group_launches
+from tracekit.analyze.launches import Launches, group_launches, is_collective
 from tracekit.analyze.nesting import Nesting, nest
 from tracekit.analyze.profile import profile_regions
 from tracekit.analyze.regions import Regions, roll_up
@@ -27,7 +27,8 @@ from tracekit.model.trace import Trace
 
 def analyze(trace: Trace) -> Report:
     """The report of a trace. With a timeline, counters join to its regions; without one, they make the regions."""
-    latency = latencies(trace.table("bench"))
+    trace.notes.sort()  # tables load concurrently, and one capture must always give one report
+    latency = latencies(trace)
     if not trace.has_timeline:
         regions, notes = profile_regions(trace.counters)
         return Report(
@@ -119,6 +120,7 @@ def _launches(launches: Launches, operations: Operations) -> pd.DataFrame:
     data |= {
         "launch": launches.frame.index.to_numpy(),
         "kind": launches.frame["kind"].map(dict(enumerate(KINDS))).astype(object),
+        "collective": launches.frame["name"].map(is_collective).to_numpy(bool),
         "execution_count": durations.size().to_numpy(),
         "median_ns": durations.median().to_numpy(),
     }
@@ -214,7 +216,7 @@ def _capture(trace: Trace) -> dict[str, Any]:
         "tool_version": trace.tool_version,
         "graph_trace": trace.graph_trace,
         "hidden_graph_launches": trace.hidden_graph_launches,
-        "rejected": dict(trace.rejected),
+        "rejected": dict(sorted(trace.rejected.items())),
         "gpus": _rows(trace.table("gpus")) or _gpus_of(trace.counters),
         "counters": [
             {

@@ -12,7 +12,7 @@ import pandas as pd
 from tracekit.analyze.counters import OF_KERNEL, SUMMED, UNKNOWN_KIND, Joined, RegionCounters, bound_by
 from tracekit.analyze.dominant import OF_LAUNCH, Dominant, dominant_kernels
 from tracekit.analyze.launches import Launches
-from tracekit.analyze.regions import ADDITIVE, LEDGER, Regions
+from tracekit.analyze.regions import ADDITIVE, LEDGER, Regions, Unknown
 from tracekit.model.labels import Path
 from tracekit.model.report import KernelTotal, Metric, Region
 from tracekit.model.tables import DRAM_KINDS, REGION_METRICS
@@ -57,12 +57,16 @@ def _metrics(
     path_id: int,
     measured: _Quantiles,
     ledger: _Quantiles,
-    unknown: Mapping[str, str],
+    rules: Sequence[Unknown],
     leader: Dominant | None,
     of_kernel: Mapping[str, tuple[float, str]],
     counters: RegionCounters | None,
 ) -> tuple[dict[str, Metric], tuple[str, ...]]:
     """The metrics of one region in the order of their declaration, and its notes: a reason for each that is missing."""
+    unknown: dict[str, str] = {}
+    for paths, columns, reason in rules:
+        if path_id in paths:
+            unknown = dict.fromkeys(columns, reason) | unknown
     metrics = measured.of(path_id) | ledger.of(path_id)
     metrics |= counter_metrics(counters.sums if counters else {})
     metrics |= {name: same_for_all(name, None) for name in (*OF_LAUNCH, *OF_KERNEL)}
@@ -110,7 +114,7 @@ def _reason(
     if counters is None:
         return "no Nsight Compute result belongs to this region"
     if name in SUMMED:
-        return "not profiled for every launch of the region"
+        return "not profiled, or not for every launch of the region"
     if name == "bound_by":
         return "throughput of DRAM and tensor pipe is not known for the dominant kernel"
     return "not profiled for the dominant kernel" if leader else "no kernel was launched"

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from tracekit.compare.align import align
-from tracekit.compare.conditions import check_conditions, refuse
+from tracekit.compare.conditions import check_conditions, differing_environment, refuse
 from tracekit.compare.drift import drift_control
 from tracekit.compare.kernels import match_kernels
 from tracekit.model.report import Change, Comparison, Metric, Region, RegionPair, Report
 from tracekit.model.tables import BENCH, DRAM_KINDS, REGION_METRICS
 from tracekit.model.units import Unit
+
+ENOUGH_PROCESSES = 10
+"""The process is the unit of repetition: one variant's medians differ by a quarter between processes."""
 
 
 def compare(
@@ -26,6 +29,13 @@ def compare(
     notes += [f"Waived: {m.condition} differs ({m.base} against {m.test})." for m in mismatches]
     if alignment.pairs and not any(b is not None and t is not None for b, t in alignment.pairs):
         notes.append("No region of one side has a counterpart on the other: use --rename OLD=NEW.")
+    notes += differing_environment(base, test)
+    fewest = min((entry.processes for report in (base, test) for entry in report.latency), default=ENOUGH_PROCESSES)
+    if fewest < ENOUGH_PROCESSES:
+        notes.append(
+            f"Untraced latency rests on as few as {fewest} processes a side; fewer than {ENOUGH_PROCESSES} cannot "
+            "settle a small difference."
+        )
     drift = drift_control(base, test)
     return Comparison(
         base=base,

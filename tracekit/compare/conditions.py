@@ -29,6 +29,16 @@ def check_conditions(base: Report, test: Report, waive: Sequence[str]) -> tuple[
     return tuple(mismatches), tuple(unknown)
 
 
+def differing_environment(base: Report, test: Report) -> list[str]:
+    """Warnings where versions and the like differ: they may matter, but do not make a comparison meaningless."""
+    sides = [report.capture["environment"] for report in (base, test)]
+    return [
+        f"{name} differs: {sides[0][name]} against {sides[1][name]}."
+        for name in sorted(set(sides[0]) & set(sides[1]))
+        if sides[0][name] != sides[1][name]
+    ]
+
+
 def refuse(mismatches: Sequence[Mismatch], unknown: Sequence[str]) -> None:
     """Raises NotComparableError that names every mismatch not waived."""
     standing = [m for m in mismatches if not m.waived]

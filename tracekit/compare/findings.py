@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tracekit.model.labels import UNATTRIBUTED
 from tracekit.model.report import Change, Comparison, Finding, RegionPair
 from tracekit.model.units import MISSING, Unit, write, write_change
 
@@ -14,6 +15,7 @@ SMALL = 0.02
 def main_region(comparison: Comparison) -> RegionPair | None:
     """The root that both sides have and that costs the base the most device time; None where no root is paired."""
     roots = [pair for pair in comparison.regions if len(pair.path) == 1 and pair.base_path and pair.test_path]
+    roots = [pair for pair in roots if pair.path != (UNATTRIBUTED,)] or roots
 
     def cost(pair: RegionPair) -> float:
         device = pair.metrics.get("device_ns")
@@ -70,7 +72,7 @@ def _dram(pair: RegionPair, comparison: Comparison) -> Finding:
             if change.ratio is not None
         ]
         meaning = "; ".join(changes)
-        if all(c.ratio is None or abs(c.ratio - 1) <= SMALL for c in (read, written)):
+        if all(not c.delta or (c.ratio is not None and abs(c.ratio - 1) <= SMALL) for c in (read, written)):
             meaning += ": the intermediates are no meaningful part of the traffic here"
         meaning += f" ({_KIND_WORDS.get(read.kind or '', 'cache state not recorded')})"
     inside = "" if measured is pair else f" in {' / '.join(measured.path[len(pair.path) :])}, where it was measured"
@@ -163,7 +165,10 @@ def _spilled(pair: RegionPair, comparison: Comparison, side: str) -> str:
 
 
 def _latency(metrics: Mapping[str, Change], latency: Mapping[str, Change]) -> Finding:
-    for protocol in ("synchronized", "pipelined", *latency):
+    both = [
+        name for name in ("synchronized", "pipelined", *latency) if name in latency and latency[name].delta is not None
+    ]
+    for protocol in (*both, "synchronized", "pipelined", *latency):
         if protocol in latency:
             change = latency[protocol]
             meaning = (

@@ -56,9 +56,9 @@ class CounterEntry(FileEntry):
         match self.replay_mode, self.cache_control:
             case (("app-range" | "range" | "application-range"), ("none" | None)):
                 return "in_model"
-            case "kernel" | "application", "all":
+            case "kernel", "all":
                 return "cold"
-            case "kernel" | "application", "none":
+            case "kernel", "none":
                 return "replay_warm"
             case _:
                 return None

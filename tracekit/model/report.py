@@ -146,7 +146,7 @@ class Mismatch:
 class DriftControl:
     """Kernels that both sides run alike: their change shows clocks or temperature, not the kernel change.
 
-    ``ratio`` is the test side's mean duration over the base side's, weighted by base time; None without such kernels.
+    ``ratio`` is the test side's median durations over the base side's, weighted by base time; None without any.
     """
 
     kernels: int

@@ -206,10 +206,11 @@ class _Export:
         }
         kept = ~np.logical_or.reduce(list(reasons.values()))
         if kept.any() and float(start[kept].max()) - float(start[kept].min()) > _MONTH_NS:
-            # Times count from the session's start, or, normalized, from 1970: the many outvote a stray row.
-            near_zero = (np.abs(start[kept].astype(np.float64)) <= _MONTH_NS).any()
-            centre = 0.0 if near_zero else float(np.median(start[kept]))
-            far = np.abs(start.astype(np.float64) - centre) > _MONTH_NS
+            # The many outvote a stray row; in a tie, times count from the session's start.
+            times = start.astype(np.float64)
+            near = {c: int((np.abs(times[kept] - c) <= _MONTH_NS).sum()) for c in (0.0, float(np.median(times[kept])))}
+            centre = max(near, key=lambda c: near[c])
+            far = np.abs(times - centre) > _MONTH_NS
             reasons["more than a month from the others"] = kept & far
             kept &= ~far
         for reason, mask in reasons.items():
@@ -365,7 +366,7 @@ class _Export:
         )  # fmt: skip
         open_ = np.asarray(raw["end"].is_null())
         if open_.any():
-            raw["end"] = raw["end"].fill_null(max(self._last_event(), int(pc.max(raw["start"]).as_py())))
+            raw["end"] = raw["end"].fill_null(max(self._last_event(), int(pc.max(raw["start"]).as_py() or 0)))
         raw = self._accept(NVTX, raw | {"open": pa.array(open_)})
         open_ = np.asarray(raw["open"])
         if count := int(open_.sum()):

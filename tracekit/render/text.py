@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -15,6 +16,8 @@ from tracekit.model.report import Change, Comparison, Finding, Metric, Region, R
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
 
+_NAME_WIDTH: Final = 50
+_QUALIFIERS: Final = re.compile(r"^void |\b[A-Za-z_]\w*::|<unnamed>::|\((?:unsigned )?(?:int|long)\)(?=\d)")
 _GOOD, _BAD, _MUTED = "green", "red", "dim"
 _SHOW_COLUMNS: Final = (
     ("kernels", "kernel_count"), ("charged", "device_ns"), ("busy", "busy_ns"), ("idle", "gap_ns"),
@@ -34,6 +37,7 @@ def show_text(report: Report, *, depth: int | None = None) -> RenderableType:
         _legend("charged", "busy", "idle"),
         *_notes(report.notes),
         *_notes(_common(report.regions)),
+        *_more(report.regions),
     )
 
 
@@ -49,6 +53,7 @@ def diff_text(
         _legend("charged", "busy", "idle"),
         _kernel_table(main),
         *_notes(comparison.notes),
+        *_notes(_of_main(main)),
     )
 
 
@@ -171,18 +176,17 @@ def _findings(rows: Sequence[Finding]) -> RenderableType:
 def _kernel_table(pair: RegionPair | None) -> RenderableType:
     if pair is None:
         return Text("")
-    table = _table("match", "base kernel", "count", "busy", "test kernel", "count", "busy", left=(0, 1, 4), lines=True)
+    table = _table("match", "base kernel", "count", "busy", "test kernel", "count", "busy", left=(0, 1, 4))
     table.title = f"Kernels of {_literal(' / '.join(pair.path))} (totals over all instances)"
     for match in pair.kernels:
-        sides = [
-            [
-                "\n".join(_short(kernel.name) for kernel in side) or MISSING,
-                "\n".join(f"{kernel.count:,}" for kernel in side),
-                "\n".join(write(kernel.busy_ns, Unit.NS) for kernel in side),
-            ]
-            for side in (match.base, match.test)
-        ]
-        table.add_row(match.match.replace("_", " "), *sides[0], *sides[1])
+        for at in range(max(len(match.base), len(match.test))):
+            row = [match.match.replace("_", " ") if at == 0 else ""]
+            for side in (match.base, match.test):
+                kernel = side[at] if at < len(side) else None
+                row += (
+                    [_short(kernel.name), f"{kernel.count:,}", write(kernel.busy_ns, Unit.NS)] if kernel else [""] * 3
+                )
+            table.add_row(*row, end_section=at == max(len(match.base), len(match.test)) - 1)
     return table
 
 
@@ -193,6 +197,24 @@ def _common(regions: Sequence[Region]) -> list[str]:
         for note in region.notes:
             counts[note] = counts.get(note, 0) + 1
     return [note for note, count in counts.items() if count * 2 > len(regions)]
+
+
+def _of_main(main: RegionPair | None) -> list[str]:
+    """The notes of the main region; one that holds for both sides, once."""
+    if main is None:
+        return []
+    bare = [note.removeprefix("base: ").removeprefix("test: ") for note in main.notes]
+    return [
+        f"{main.path[0]}: {text if bare.count(text) > 1 else note}"
+        for at, (note, text) in enumerate(zip(main.notes, bare, strict=True))
+        if text not in bare[:at]
+    ]
+
+
+def _more(regions: Sequence[Region]) -> list[RenderableType]:
+    """Where the notes are that only few regions have."""
+    rest = {note for region in regions for note in region.notes} - set(_common(regions))
+    return _notes([f"{len(rest)} more, on single regions: --format json"]) if rest else []
 
 
 def _notes(notes: Iterable[str]) -> list[RenderableType]:
@@ -220,7 +242,9 @@ def _indent(path: Path) -> str:
 
 
 def _short(name: str) -> str:
-    return _literal(name if len(name) <= 72 else name[:69] + "...")
+    """A kernel's name for one line: without return type, namespaces and casts, and cut; JSON has the full name."""
+    bare = _QUALIFIERS.sub("", name)
+    return _literal(bare if len(bare) <= _NAME_WIDTH else bare[: _NAME_WIDTH - 3] + "...")
 
 
 def _literal(text: str) -> str:
