@@ -174,13 +174,17 @@ def _silent_launches(trace: Trace, nesting: Nesting, calls: pd.DataFrame, call: 
     """The ranges of launches whose work is not in the capture; noted. A process without any device rows is one case,
     a graph launch without rows the other; a single kernel's launch may have failed, and proves nothing."""
     codes, texts = text_codes(calls["name"])
-    # By id and not by row: calls that share an id, one inside the other, launched the same work.
-    ids = pd.DataFrame({"thread": calls["thread"].to_numpy(), "id": integers(calls["correlation"], NONE)})
-    launch_id = ids.groupby(["thread", "id"], sort=False).ngroup().to_numpy()
-    worked = np.unique(launch_id[call[call >= 0]])
-    has_work = np.isin(launch_id, worked) & (ids["id"].to_numpy() >= 0)
+    has_work = np.zeros(len(calls), bool)
+    has_work[call[call >= 0]] = True
+    call_process = calls["thread"].to_numpy() & ~_THREAD_BITS
     graph_launch = np.isin(codes, [i for i, text in enumerate(texts) if "GraphLaunch" in text])
     silent = graph_launch & ~has_work
+    if silent.any():  # a call inside another of the same id launched the same work, and is not silent
+        ids = integers(calls["correlation"], NONE)
+        rows = np.flatnonzero(silent)
+        alike = np.flatnonzero(has_work & np.isin(ids, ids[rows]))
+        worked = pd.MultiIndex.from_arrays([call_process[alike], ids[alike]])
+        silent[rows] = ~pd.MultiIndex.from_arrays([call_process[rows], ids[rows]]).isin(worked)
     if count := int(silent.sum()):
         trace.hidden_graph_launches = count
         trace.note(
@@ -188,7 +192,6 @@ def _silent_launches(trace: Trace, nesting: Nesting, calls: pd.DataFrame, call: 
             "the capture and idle time is not reliable. Capture again with --cuda-graph-trace=node."
         )
     launch = np.isin(codes, [i for i, text in enumerate(texts) if _KERNEL_LAUNCH.match(text)])
-    call_process = calls["thread"].to_numpy() & ~_THREAD_BITS
     with_rows = set(pd.unique(process).tolist())
     for pid in pd.unique(call_process[launch]).tolist():
         if pid not in with_rows:
