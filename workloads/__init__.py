@@ -1,0 +1,1 @@
+"""Annotated workloads to profile: one file a workload, its reference and variants side by side."""

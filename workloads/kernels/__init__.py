@@ -1,0 +1,1 @@
+"""Triton kernels: the file of a kernel has the name of its workload. Importing one needs torch and triton."""
