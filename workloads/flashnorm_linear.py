@@ -125,8 +125,8 @@ WORKLOAD = Workload(
         for tokens in (1, 64, 1024)
     ),
     odd_shapes=(
-        shape(0, 64, 96), shape(1, 1, 261), shape(1, 577, 261), shape(1, 1030, 261), shape(3, 100, 157),
-        shape(33, 70, 130), shape(64, 1, 33), shape(67, 129, 1), shape(67, 129, 95), shape(257, 33, 129),
+        shape(0, 64, 96), shape(1, 65, 261), shape(1, 577, 261), shape(1, 1030, 261), shape(3, 100, 157),
+        shape(33, 70, 130), shape(64, 5, 33), shape(67, 129, 1), shape(67, 129, 95), shape(257, 33, 129),
     ),
     dtypes=("bfloat16", "float16", "float32"),
     inputs=_inputs,
