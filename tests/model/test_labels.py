@@ -18,11 +18,22 @@ from tracekit.model import labels
         ("step 10", "step 10"),
         ("x = 3", "x = 3"),
         ("layer0", "layer0"),
+        ("decode[17]", "decode"),
+        ("prefill[0]", "prefill"),
+        ("layers[3]", "layers[3]"),
+        ("decode[x]", "decode[x]"),
+        ("my decode[3]", "my decode[3]"),
     ],
 )
-def test_only_the_running_numbers_of_emit_nvtx_go(label: str, normal: str) -> None:
+def test_only_numbers_that_count_calls_go(label: str, normal: str) -> None:
     assert labels.normalize(label) == normal
     assert labels.normalize(normal) == normal
+
+
+def test_an_indexed_phase_is_an_instance_of_the_phase() -> None:
+    assert labels.indexed("decode", 17) == "decode[17]"
+    with pytest.raises(ValueError, match="no phase that repeats"):
+        labels.indexed("layer", 3)
 
 
 def test_a_root_label_reads_back() -> None:

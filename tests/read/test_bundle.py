@@ -189,6 +189,17 @@ def test_bench_is_a_table_in_nanoseconds(samples):
     assert frame["protocol"].tolist() == [sample["protocol"] for sample in declared]
 
 
+def test_bench_keeps_what_else_a_sample_tells(tmp_path):
+    plain = bench()["samples"][0]
+    more = {"phase": "decode", "shape": "t1", "block": 3, "order": 1}
+    more |= {"sm_clock_mhz": 1980.0, "power_w": 310.5, "temperature_c": 41.0}
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({"unit": "us", "samples": [plain | more, plain]}))
+    frame = read_bench(path)
+    assert {name: frame[name][0] for name in more} == more
+    assert frame.loc[1, list(more)].isna().all()
+
+
 def test_bench_without_samples_is_an_empty_table(bundle):
     frame = read_trace(bundle(bench_json={"unit": "us", "samples": []})).table("bench")
     assert len(frame) == 0

@@ -7,14 +7,18 @@ import numpy as np
 from tracekit.model.report import Latency
 from tracekit.model.trace import Trace
 
+WHOLE_STEPS = ("iter", "request")
+"""Phases that are what a user waits for; the others (prefill, decode) are parts of a request."""
+
 
 def latencies(trace: Trace) -> tuple[Latency, ...]:
     """One entry a protocol from table bench: each process by the median of its samples, in the order run, in ns.
 
-    Where the table holds several variants, those of the capture's own variant are taken; none, with a note, where the
-    manifest names none of them.
+    Samples of a part of a request (its prefill, a decode step) are left out. Where the table holds several variants,
+    those of the capture's own variant are taken; none, with a note, where the manifest names none of them.
     """
     bench = trace.table("bench").astype({"variant": object, "protocol": object})
+    bench = bench[bench["phase"].isna() | bench["phase"].isin(WHOLE_STEPS)]
     variants = bench["variant"].unique().tolist()
     if len(variants) > 1:
         own = trace.manifest.variant if trace.manifest else None

@@ -19,6 +19,7 @@ Path = tuple[str, ...]
 """A region: the chain of enclosing labels, outermost first. A tuple, because a label may contain a slash."""
 
 _ROOT = re.compile(r"(?P<variant>[^/]+)/T(?P<tokens>\d+)/(?P<phase>[^/]+)")
+_INDEXED_PHASE = re.compile(r"(?P<phase>prefill|decode|step|iter|iteration|token)\[\d+\]")
 _LIST = r"\[(?:[^\[\]]|\[[^\]]*\])*\]"
 _RUNNING_NUMBER = re.compile(rf", (?:seq|op_id|input_op_ids) = (?:{_LIST}|[^,\[]*)(?=,|$)")
 
@@ -44,12 +45,23 @@ def parse_root(label: str) -> RootLabel | None:
 
 
 def normalize(label: str) -> str:
-    """The label without the running numbers that ``torch.autograd.profiler.emit_nvtx`` appends.
+    """The label without a number that counts its calls, so that repeated calls are instances of one region.
 
-    ``aten::add, op_id = 314359`` becomes ``aten::add``: the number counts calls and is no part of the name, so
-    repeated calls are instances of one region. Every other label is returned as it is; labels match exactly.
+    That is the index of a phase (``decode[17]`` becomes ``decode``), and the running numbers that
+    ``torch.autograd.profiler.emit_nvtx`` appends (``aten::add, op_id = 314359`` becomes ``aten::add``). Every other
+    label is returned as it is, ``layers[3]`` too, which names a layer and no repetition; labels match exactly.
     """
+    if label.endswith("]") and (indexed := _INDEXED_PHASE.fullmatch(label)):
+        return indexed["phase"]
     return _RUNNING_NUMBER.sub("", label) if " = " in label else label
+
+
+def indexed(phase: str, index: int) -> str:
+    """The label of one repetition of a phase, ``decode[17]``; :func:`normalize` takes the index off again."""
+    label = f"{phase}[{index}]"
+    if normalize(label) != phase:
+        raise ValueError(f"{phase!r} is no phase that repeats: use prefill, decode, step, iter, iteration or token")
+    return label
 
 
 def join(path: Path) -> str:

@@ -66,7 +66,12 @@ class CounterEntry(FileEntry):
 
 @dataclass(frozen=True)
 class Manifest:
-    """A parsed manifest. ``conditions`` maps names of :data:`CONDITIONS` to values; absent is unknown."""
+    """A parsed manifest. ``conditions`` maps names of :data:`CONDITIONS` to values; absent is unknown.
+
+    ``ran`` is what the workload says that it did inside the capture window, which a capture is checked against:
+    ``ranges_pushed`` and ``iterations`` (counts), and ``kernels``, a list of what Triton compiled (``name``,
+    ``registers``, ``frame_bytes``, ``shared_bytes``, ``warps``, ``grid``, ``launches``, ``region``), where known.
+    """
 
     capture_id: str
     workload: str | None = None
@@ -74,6 +79,7 @@ class Manifest:
     description: str | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
+    ran: Mapping[str, Any] = field(default_factory=dict)
     timeline: FileEntry | None = None
     counters: tuple[CounterEntry, ...] = ()
     bench: FileEntry | None = None
@@ -107,6 +113,7 @@ class Manifest:
             description=root.take("description", str, optional=True),
             conditions=conditions,
             environment=root.take("environment", dict, optional=True) or {},
+            ran=root.take("ran", dict, optional=True) or {},
             timeline=_entry(root, "timeline"),
             counters=tuple(
                 CounterEntry(**_counter_fields(item, source))
@@ -128,6 +135,8 @@ class Manifest:
             out["conditions"] = dict(self.conditions)
         if self.environment:
             out["environment"] = dict(self.environment)
+        if self.ran:
+            out["ran"] = dict(self.ran)
         for name in ("timeline", "bench", "quality"):
             entry = getattr(self, name)
             if entry is not None:

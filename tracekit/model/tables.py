@@ -320,6 +320,13 @@ BENCH = Table(
             "Latency of a step: the process's median, or its mean when pipelined.",
             better=Better.LOWER,
         ),
+        _text("phase", "What the step is: iter, prefill, decode or request; NA where not recorded.", nullable=True),
+        _text("shape", "Name of the problem size; NA where not recorded.", nullable=True),
+        _id("block", "Number of the interleaved block that it belongs to: one turn of every variant.", nullable=True),
+        _id("order", "Its place in the random order of its block.", nullable=True),
+        _float("sm_clock_mhz", Unit.MHZ, "Clock of the SMs after the sample."),
+        _float("power_w", Unit.WATT, "Power draw of the GPU after the sample."),
+        _float("temperature_c", Unit.CELSIUS, "Temperature of the GPU after the sample."),
     ),
 )
 

@@ -145,7 +145,10 @@ def _file(folder: Path, entry: FileEntry, source: str) -> Path:
 
 
 def read_bench(path: Path) -> pd.DataFrame:
-    """Table bench from a bundle's ``bench.json``: samples with process, variant, protocol and latency in us."""
+    """Table bench from a bundle's ``bench.json``: samples with process, variant, protocol and latency in us.
+
+    What else a sample tells (phase, shape, block, order, clock, power, temperature) is NA where it is not recorded.
+    """
     samples = _objects(path, "samples", ("variant", "process", "protocol", "latency_us"), unit="us")
     for number, sample in enumerate(samples):
         latency = sample["latency_us"]
@@ -158,6 +161,8 @@ def read_bench(path: Path) -> pd.DataFrame:
             )
     data = {name: [sample[name] for sample in samples] for name in ("variant", "process", "protocol")}
     latency = [sample["latency_us"] * 1000.0 for sample in samples]
+    more = {column.name for column in tables.BENCH if column.nullable} - {"latency_ns"}
+    data |= {name: [sample.get(name) for sample in samples] for name in more}
     numbers = list(range(len(samples)))
     return tables.BENCH.conform(data | {"sample": numbers, "latency_ns": latency}, source=str(path))
 
