@@ -9,9 +9,10 @@ from __future__ import annotations
 import importlib
 import math
 import pkgutil
+import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
@@ -57,6 +58,10 @@ class Shape:
         """The sizes in words: ``tokens 8, hidden 4096``."""
         return ", ".join(f"{name} {size}" for name, size in {"tokens": self.tokens, **self.dims}.items())
 
+    def with_tokens(self, tokens: int) -> Shape:
+        """The same widths at another number of tokens; the name follows."""
+        return replace(self, name=re.sub(r"(?<![a-z0-9])t\d+", f"t{tokens}", self.name), tokens=tokens)
+
 
 @dataclass(frozen=True)
 class Variant:
@@ -65,6 +70,7 @@ class Variant:
     ``prepare(inputs)`` folds, packs or allocates outside the timed region (None: the inputs as they are).
     ``run(prepared)`` is one step: it must not change what ``prepare`` returned, and it allocates its output.
     Both also run on device ``meta``, where ``resources`` reads the launches off: no ``.item()``, no branch on values.
+    ``graphed(prepared)`` returns the step as CUDA graphs (None: the whole of ``run`` is captured as one graph).
     ``unsupported(shape, dtype)`` returns the reason why the variant cannot run there, or None.
     """
 
@@ -72,6 +78,7 @@ class Variant:
     doc: str
     run: Callable[[Any], Output]
     prepare: Callable[[Inputs], Any] | None = None
+    graphed: Callable[[Any], Callable[[], Output]] | None = None
     kind: Kind = Kind.EAGER
     needs_gpu: bool = False
     min_capability: tuple[int, int] = (0, 0)
@@ -106,6 +113,8 @@ class Workload:
     ``lower_bound_bytes(shape, element_bytes)`` are the HBM bytes that no implementation can avoid with a cold cache,
     ``flops(shape)`` the multiplications and additions of the mathematics.
     ``odd_shapes`` are the sizes that break kernels: non-multiples, one row, one column, zero rows.
+    ``dimensions`` names the letters of a shape's name, so that ``t37_h4096_f14336`` is a shape although nobody listed
+    it. ``phase`` is what one step is: ``iter``, or ``request`` where it has phases of its own (:func:`phase`).
     """
 
     name: str
@@ -120,6 +129,8 @@ class Workload:
     lower_bound_bytes: Callable[[Shape, int], int]
     flops: Callable[[Shape], int]
     odd_shapes: tuple[Shape, ...] = ()
+    dimensions: Mapping[str, str] = field(default_factory=dict)
+    phase: str = "iter"
 
     def __post_init__(self) -> None:
         for what, names in (
@@ -144,9 +155,19 @@ class Workload:
         return _named(name, {variant.name: variant for variant in self.variants}, f"variant of {self.name}")
 
     def shape(self, name: str) -> Shape:
-        """The shape of that name; UsageError with the valid ones."""
+        """The shape of that name, listed or spelled out; UsageError with the valid ones."""
         shapes = {shape.name: shape for shape in (*self.shapes, *self.odd_shapes)}
-        return _named(name, shapes, f"shape of {self.name}")
+        if name not in shapes and (spelled := self._spelled_out(name)):
+            return spelled
+        form = "".join(f"_{letter}{width.upper()}" for letter, width in self.dimensions.items())
+        return _named(name, shapes, f"shape of {self.name}", f" (or any tTOKENS{form})" if form else "")
+
+    def _spelled_out(self, name: str) -> Shape | None:
+        sizes = [re.fullmatch(r"([a-z])(\d{1,9})", part) for part in name.split("_")]
+        if not self.dimensions or [size and size[1] for size in sizes] != ["t", *self.dimensions]:
+            return None
+        tokens, *widths = (int(size[2]) for size in sizes if size)
+        return Shape(name, tokens, dict(zip(self.dimensions.values(), widths, strict=True))) if all(widths) else None
 
     def dtype(self, name: str) -> str:
         """That dtype's name, checked; UsageError with the valid ones."""
@@ -172,9 +193,9 @@ def find(name: str) -> Workload:
     return _named(name, registry(), "workload")
 
 
-def _named(name: str, known: Mapping[str, _T], what: str) -> _T:
+def _named(name: str, known: Mapping[str, _T], what: str, more: str = "") -> _T:
     if name not in known:
-        raise UsageError(f"no {what} is named {name!r}", remedy=f"use one of: {', '.join(known)}")
+        raise UsageError(f"no {what} is named {name!r}", remedy=f"use one of: {', '.join(known)}{more}")
     return known[name]
 
 
@@ -289,6 +310,31 @@ def annotate(label: str) -> _Range:
     Without the package it does nothing but count. Never use it inside a function that ``torch.compile`` traces.
     """
     return _Range(label)
+
+
+_phase_timer: Callable[[str], AbstractContextManager[None]] | None = None
+
+
+@contextmanager
+def phase(name: str, index: int | None = None) -> Iterator[None]:
+    """A part of a request: a range ``prefill`` or ``decode[3]``, and a latency of its own where a bench measures.
+
+    The part ends when its result is there: a bench may synchronize at its end.
+    """
+    label = name if index is None else labels.indexed(name, index)
+    with annotate(label), _phase_timer(name) if _phase_timer else nullcontext():
+        yield
+
+
+@contextmanager
+def timed_phases(timer: Callable[[str], AbstractContextManager[None]]) -> Iterator[None]:
+    """Within this context, ``timer(name)`` is entered around every :func:`phase`."""
+    global _phase_timer
+    before, _phase_timer = _phase_timer, timer
+    try:
+        yield
+    finally:
+        _phase_timer = before
 
 
 def ranges_pushed() -> int:

@@ -128,6 +128,7 @@ WORKLOAD = Workload(
         shape(0, 64, 96), shape(1, 65, 261), shape(1, 577, 261), shape(1, 1030, 261), shape(3, 100, 157),
         shape(33, 70, 130), shape(64, 5, 33), shape(67, 129, 1), shape(67, 129, 95), shape(257, 33, 129),
     ),
+    dimensions={"h": "hidden", "o": "out"},
     dtypes=("bfloat16", "float16", "float32"),
     inputs=_inputs,
     reference=_reference,

@@ -158,6 +158,7 @@ WORKLOAD = Workload(
         shape(0, 128, 96), shape(1, 1, 261), shape(1, 577, 261), shape(1, 4300, 133), shape(3, 100, 157),
         shape(17, 1, 33), shape(33, 270, 70), shape(67, 129, 1), shape(67, 129, 95),
     ),
+    dimensions={"h": "hidden", "o": "out"},
     dtypes=("bfloat16", "float16", "float32"),
     inputs=_inputs,
     reference=_reference,

@@ -104,6 +104,7 @@ WORKLOAD = Workload(
         _shape(0, 576), _shape(1, 1), _shape(7, 1), _shape(1, 577), _shape(3, 1000), _shape(33, 4097),
         _shape(2051, 96), _shape(2, 20000),
     ),
+    dimensions={"h": "hidden"},
     dtypes=("bfloat16", "float16", "float32"),
     inputs=_inputs,
     reference=_reference,

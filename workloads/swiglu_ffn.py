@@ -202,6 +202,7 @@ WORKLOAD = Workload(
         shape(0, 64, 96), shape(67, 33, 9), shape(1, 130, 261), shape(1, 1030, 21), shape(3, 100, 57),
         shape(33, 70, 130), shape(67, 1, 33), shape(67, 129, 95), shape(257, 33, 129),
     ),
+    dimensions={"h": "hidden", "f": "ffn"},
     dtypes=("bfloat16", "float16", "float32"),
     inputs=_inputs,
     reference=_reference,
