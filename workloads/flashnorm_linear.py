@@ -91,6 +91,11 @@ def _deferred(prepared: Inputs) -> Output:
         return kernels.norm_linear(prepared["x"], prepared["folded"], EPS)
 
 
+def _chosen(prepared: Inputs) -> Output:
+    x = prepared["x"]
+    return _deferred(prepared) if kernels.one_kernel_pays(x.shape[0], x.shape[1]) else _folded(prepared)
+
+
 def lower_bound_bytes(shape: Shape, element_bytes: int) -> int:
     """HBM bytes of one kernel: the weight, x and y once. METHODS: n k w + b (T n + T k)."""
     hidden, out = shape.dims["hidden"], shape.dims["out"]
@@ -118,11 +123,15 @@ WORKLOAD = Workload(
             "deferred", "one Triton kernel: g folded into W, squares of x added inside the product, scaled at the end",
             _deferred, _prepare_folded, kind=Kind.TRITON, needs_gpu=True,
         ),
+        Variant(
+            "chosen", "deferred where it is expected to be faster, folded elsewhere: what a serving engine would run",
+            _chosen, _prepare_folded, kind=Kind.TRITON, needs_gpu=True,
+        ),
     ),
     shapes=tuple(
         shape(tokens, hidden, out)
         for hidden, out in ((576, 960), (2048, 3072), (4096, 6144))
-        for tokens in (1, 64, 1024)
+        for tokens in (1, 16, 64, 256, 1024, 4096)
     ),
     odd_shapes=(
         shape(0, 64, 96), shape(1, 65, 261), shape(1, 577, 261), shape(1, 1030, 261), shape(3, 100, 157),

@@ -108,7 +108,8 @@ WORKLOAD = Workload(
     dtypes=("bfloat16", "float16", "float32"),
     inputs=_inputs,
     reference=_reference,
-    tolerances={"bfloat16": Tolerance(5e-3), "float16": Tolerance(7e-4), "float32": Tolerance(5e-7)},
+    # In float32 sums differ by their order alone, and either side may be the luckier one: the error itself decides.
+    tolerances={"bfloat16": Tolerance(5e-3), "float16": Tolerance(7e-4), "float32": Tolerance(5e-7, ratio=100)},
     # METHODS: 8 T d + 2 d bytes in bf16: x and residual read, sum and result written, the weight once.
     lower_bound_bytes=lambda shape, size: (4 * shape.tokens + 1) * shape.dims["hidden"] * size,
     flops=lambda shape: 5 * shape.tokens * shape.dims["hidden"],

@@ -77,33 +77,25 @@ def _merged(prepared: Inputs) -> Output:
             return functional.linear(activated, prepared["down"])
 
 
-@dataclass(frozen=True)
-class _TwoKernel:
-    inputs: Inputs
-    split: kernels.DownSplit | None
+def _gate_up_silu(inputs: Inputs) -> torch.Tensor:
+    with annotate(GATE_UP):
+        return kernels.gate_up_silu(inputs["x"], inputs["gate"], inputs["up"])
 
 
-def _prepare_two_kernel(inputs: Inputs) -> _TwoKernel:
-    """Memory for the parts of the split down product, which one token takes."""
-    if inputs["x"].shape[0] != 1:
-        return _TwoKernel(inputs, None)
-    hidden, ffn = inputs["down"].shape
-    return _TwoKernel(inputs, kernels.DownSplit.of(hidden, ffn, inputs["x"].device))
-
-
-def _prepare_two_kernel_cublas(inputs: Inputs) -> _TwoKernel:
-    return _TwoKernel(inputs, None)
-
-
-def _two_kernel(prepared: _TwoKernel) -> Output:
-    inputs = prepared.inputs
+def _two_kernel(inputs: Inputs) -> Output:
     with annotate(REGION):
-        with annotate(GATE_UP):
-            activated = kernels.gate_up_silu(inputs["x"], inputs["gate"], inputs["up"])
+        activated = _gate_up_silu(inputs)
         with annotate(DOWN):
-            if prepared.split is None:
-                return functional.linear(activated, inputs["down"])
-            return kernels.down_gemv(activated, inputs["down"], prepared.split)
+            if len(activated) == 1:
+                return kernels.down_gemv(activated, inputs["down"])
+            return functional.linear(activated, inputs["down"])
+
+
+def _two_kernel_cublas(inputs: Inputs) -> Output:
+    with annotate(REGION):
+        activated = _gate_up_silu(inputs)
+        with annotate(DOWN):
+            return functional.linear(activated, inputs["down"])
 
 
 @dataclass(frozen=True)
@@ -175,11 +167,11 @@ WORKLOAD = Workload(
         ),
         Variant(
             "two_kernel", "gate + up + SiLU * mul in one Triton kernel, then down: the library's, at T = 1 Triton's",
-            _two_kernel, _prepare_two_kernel, kind=Kind.TRITON, needs_gpu=True,
+            _two_kernel, kind=Kind.TRITON, needs_gpu=True,
         ),
         Variant(
             "two_kernel_cublas", "two_kernel with the library's down product for one token too",
-            _two_kernel, _prepare_two_kernel_cublas, kind=Kind.TRITON, needs_gpu=True, unsupported=_same_beyond_one,
+            _two_kernel_cublas, kind=Kind.TRITON, needs_gpu=True, unsupported=_same_beyond_one,
         ),
         Variant(
             "one_kernel", "the whole feed-forward in one persistent Triton kernel; partial outputs in registers",
@@ -207,7 +199,7 @@ WORKLOAD = Workload(
     inputs=_inputs,
     reference=_reference,
     # In float32 sums differ by their order alone, and either side may be the luckier one: the error itself decides.
-    tolerances={"bfloat16": Tolerance(8e-3), "float16": Tolerance(1e-3), "float32": Tolerance(3e-6, ratio=100)},
+    tolerances={"bfloat16": Tolerance(8e-3), "float16": Tolerance(1.2e-3), "float32": Tolerance(3e-6, ratio=100)},
     lower_bound_bytes=lower_bound_bytes,
     # The matrix products alone: two of T x d x f, one of T x f x d.
     flops=lambda shape: 6 * shape.tokens * shape.dims["hidden"] * shape.dims["ffn"],

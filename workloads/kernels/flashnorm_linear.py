@@ -3,8 +3,12 @@
 
 T tokens, hidden width n, output width k. W* is the layer's ``[k, n]`` weight with the norm's learned scale folded in
 (:func:`fold_norm_weight`). The scale of a token does not depend on the column, so it may wait until after the product:
-the kernels add the squares of x in the loop that multiplies it, and x is read once. Products and sums are float32;
-results are rounded once, where they are stored. Widths are constants of a launch, token counts are not.
+the kernels add the squares of x in the loop that multiplies it, and x is read from HBM once. Products and sums are
+float32; results are rounded once, where they are stored. Widths are constants of a launch, token counts are not.
+
+The squares come from a load of their own, out of cache: Triton 3.6 on sm_90 let its software pipeline overwrite a tile
+of x while both an asynchronous matrix instruction and the squares read it (relative errors of 2 to 5 % at 2,048 columns
+and more, and no error at fewer, where the loop is short). The cache hint keeps the two loads from being merged.
 
 Source: Graef, Makraduli, Wasielewski, Clapp, FlashNorm: fast normalization for transformers (arXiv 2407.09577).
 """
@@ -67,7 +71,8 @@ def norm_skinny_kernel(
         x_inside = (token < tokens)[:, None] & (cols < N)[None, :]
         x = tl.load(x_ptr + token[:, None] * N + cols[None, :], mask=x_inside, other=0.0)
         products = tl.dot(weight, tl.trans(x), products, input_precision="ieee")
-        wide = x.to(tl.float32)
+        x_at = x_ptr + token[:, None] * N + cols[None, :]
+        wide = tl.load(x_at, mask=x_inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
         squares += tl.sum(wide * wide, axis=1)
     scale = tl.rsqrt(squares / N + eps)
     y = tl.trans(products) * scale[:, None]
@@ -107,7 +112,8 @@ def norm_tile_kernel(
         x = tl.load(x_ptr + token_start + cols[None, :], mask=x_inside, other=0.0)
         weight = tl.load(weight_ptr + row_start + cols[None, :], mask=inside, other=0.0)
         products = tl.dot(x, tl.trans(weight), products, input_precision="ieee")
-        wide = x.to(tl.float32)
+        x_at = x_ptr + token_start + cols[None, :]
+        wide = tl.load(x_at, mask=x_inside, other=0.0, eviction_policy="evict_last").to(tl.float32)
         squares += tl.sum(wide * wide, axis=1)
     y = products * tl.rsqrt(squares / N + eps)[:, None]
     out_inside = (token < tokens)[:, None] & (rows < K)[None, :]
@@ -124,31 +130,45 @@ def norm_linear(x: torch.Tensor, folded: torch.Tensor, eps: float) -> torch.Tens
     out = x.new_empty(tokens, k)
     if out.numel() == 0:
         return out
-    sms = multiprocessors(x.device)
     if tokens == 1:
-        rows, block_n = 4 if k >= 16 * sms else 2, min(1024, max(32, triton.next_power_of_2(n)))
+        rows, block_n = (8, 512) if n >= 4096 else (4, min(1024, max(32, triton.next_power_of_2(n))))
         launch(
             norm_gemv_kernel, (triton.cdiv(k, rows),),
-            x, folded, out, eps, N=n, K=k, ROWS=rows, BLOCK_N=block_n, num_warps=4,
+            x, folded, out, eps, N=n, K=k, ROWS=rows, BLOCK_N=block_n, num_warps=2,
         )  # fmt: skip
     elif tokens <= 64:
-        block_t, block_k = max(16, triton.next_power_of_2(tokens)), 32 if k >= 32 * sms else 16
+        block_n, stages = (64, 5) if n <= 1024 else (256, 3) if n < 4096 else (128, 5)
+        if x.element_size() == 4:  # Float32 products run outside the matrix units, from registers.
+            block_n, stages = 64, 3
         launch(
-            norm_skinny_kernel, (triton.cdiv(k, block_k),),
+            norm_skinny_kernel, (triton.cdiv(k, 64),),
             x, folded, out, tokens, eps,
-            N=n, K=k, BLOCK_T=block_t, BLOCK_K=block_k, BLOCK_N=64, num_warps=4, num_stages=4,
+            N=n, K=k, BLOCK_T=max(16, triton.next_power_of_2(tokens)), BLOCK_K=64, BLOCK_N=block_n,
+            num_warps=4, num_stages=stages,
         )  # fmt: skip
     else:
-        # Float32 products run outside the matrix units, from registers: larger tiles would spill.
-        large = x.element_size() == 2 and triton.cdiv(tokens, 128) * triton.cdiv(k, 128) >= sms
-        block, warps = (128, 8) if large else (64, 4)
+        halves = x.element_size() == 2
+        wide = halves and triton.cdiv(tokens, 128) * triton.cdiv(k, 256) >= multiprocessors(x.device) // 2
+        block_t, block_k, warps, stages = (128, 256, 8, 3) if wide else (64, 64, 4, 4)
         launch(
-            norm_tile_kernel, (triton.cdiv(tokens, block) * triton.cdiv(k, block),),
+            norm_tile_kernel, (triton.cdiv(tokens, block_t) * triton.cdiv(k, block_k),),
             x, folded, out, tokens, eps,
-            N=n, K=k, BLOCK_T=block, BLOCK_K=block, BLOCK_N=64 if x.element_size() == 2 else 32, GROUP_T=8,
-            num_warps=warps, num_stages=4,
+            N=n, K=k, BLOCK_T=block_t, BLOCK_K=block_k, BLOCK_N=64 if halves else 32, GROUP_T=8,
+            num_warps=warps, num_stages=stages,
         )  # fmt: skip
     return out
+
+
+def one_kernel_pays(tokens: int, n: int) -> bool:
+    """Whether :func:`norm_linear` is expected to be faster than a norm and the library's product, in 16-bit dtypes.
+
+    Fitted to an H200's times, both sides under a CUDA graph, at 1 to 4,096 tokens and (n, k) of (576, 960),
+    (2048, 3072) and (4096, 6144): with few tokens a launch and its gap are most of the time, and from some tokens on
+    the library's product gains more than they cost. See RESULTS.md for shapes that it was not fitted to.
+    """
+    if n <= 1024:
+        return tokens <= 512
+    return tokens <= (32 if n >= 4096 else 16)
 
 
 # --- the algebra, in library calls ---------------------------------------------------------------------------------

@@ -231,7 +231,7 @@ def int4_linear(x: torch.Tensor, packed: torch.Tensor, scale: torch.Tensor) -> t
     if out.numel() == 0:
         return out
     if tokens == 1:
-        rows, block_groups = 8 if k >= 8192 else 4, min(32, triton.next_power_of_2(groups))
+        rows, block_groups = 16 if k >= 8192 else 4, min(16, triton.next_power_of_2(groups))
         launch(
             int4_gemv_kernel, (triton.cdiv(k, rows),),
             x, packed.view(torch.int32), scale, out,
@@ -304,10 +304,10 @@ def fp8_linear(x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor) -> to
     if out.numel() == 0:
         return out
     if tokens == 1:
-        rows, block_n = 4, min(2048, max(32, triton.next_power_of_2(n)))
+        rows, block_n = 2, min(4096, max(32, triton.next_power_of_2(n)))
         launch(
             fp8_gemv_kernel, (triton.cdiv(k, rows),),
-            x, weight, scale, out, N=n, K=k, ROWS=rows, BLOCK_N=block_n, num_warps=4,
+            x, weight, scale, out, N=n, K=k, ROWS=rows, BLOCK_N=block_n, num_warps=2,
         )  # fmt: skip
     else:
         block_k, block_t = _gemm_tile(tokens, x.element_size())

@@ -167,29 +167,29 @@ def gate_up_silu(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch
     sms = multiprocessors(x.device)
     halves = x.element_size() == 2
     if tokens == 1:
-        rows, block_d = 4, min(1024, max(32, triton.next_power_of_2(d)))
+        # One row of both a program reaches an H200's copy bandwidth at d = 4,096; four rows took 1.6 times as long.
+        block_d = min(2048, max(32, triton.next_power_of_2(d)))
         launch(
-            gate_up_gemv_kernel, (triton.cdiv(f, rows),),
-            x, gate, up, out, D=d, F=f, ROWS=rows, BLOCK_D=block_d, num_warps=4,
+            gate_up_gemv_kernel, (f,),
+            x, gate, up, out, D=d, F=f, ROWS=1, BLOCK_D=block_d, num_warps=8 if block_d == 2048 else 4,
         )  # fmt: skip
     elif tokens <= 64:
-        block_t = max(16, triton.next_power_of_2(tokens))
-        block_f = 16 if f < 32 * sms else 64 if block_t == 64 else 32
+        block_t, wide = max(16, triton.next_power_of_2(tokens)), halves and d > 1024
         launch(
-            gate_up_skinny_kernel, (triton.cdiv(f, block_f),),
+            gate_up_skinny_kernel, (triton.cdiv(f, 64),),
             x, gate, up, out, tokens,
-            D=d, F=f, BLOCK_T=block_t, BLOCK_F=block_f, BLOCK_D=64,
-            num_warps=4, num_stages=5 if block_t == 16 else 4,
+            D=d, F=f, BLOCK_T=block_t, BLOCK_F=64, BLOCK_D=128 if wide else 64 if halves else 32,
+            num_warps=4, num_stages=3 if wide and block_t == 16 else 4 if halves else 3,
         )  # fmt: skip
     else:
         # Float32 products run outside the matrix units, from registers: larger tiles would spill.
         large = halves and triton.cdiv(tokens, 128) * triton.cdiv(f, 64) >= sms
-        block_t, block_f, warps = (128, 64 if tokens <= 256 else 128, 8) if large else (64, 64, 4 if halves else 8)
+        block_t, block_f, warps = (128, 128, 8) if large else (64, 64, 4 if halves else 8)
         launch(
             gate_up_tile_kernel, (triton.cdiv(tokens, block_t) * triton.cdiv(f, block_f),),
             x, gate, up, out, tokens,
             D=d, F=f, BLOCK_T=block_t, BLOCK_F=block_f, BLOCK_D=64 if halves else 32, GROUP_T=8,
-            num_warps=warps, num_stages=3,
+            num_warps=warps, num_stages=4 if large and tokens <= 128 else 3,
         )  # fmt: skip
     return out
 
@@ -199,82 +199,31 @@ def gate_up_silu(x: torch.Tensor, gate: torch.Tensor, up: torch.Tensor) -> torch
 
 @triton.jit
 def down_gemv_kernel(
-    h_ptr, down_ptr, partial_ptr, arrivals_ptr, out_ptr,
-    D: tl.constexpr, F: tl.constexpr, F_PER_SPLIT: tl.constexpr,
-    ROWS: tl.constexpr, BLOCK_F: tl.constexpr, SPLITS: tl.constexpr,
+    h_ptr, down_ptr, out_ptr,
+    D: tl.constexpr, F: tl.constexpr, ROWS: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """One token, f split among SPLITS programs, the last of which adds their partials; grid (tiles of d, SPLITS).
-
-    The partials are added in the order of the splits, so the result does not depend on who came last. The arrival
-    count returns to zero for the next launch.
-    """
-    tile, split = tl.program_id(0), tl.program_id(1)
-    rows = tile * ROWS + tl.arange(0, ROWS)[:, None]
+    """One token: a program streams ROWS rows of the down matrix; grid (tiles of d,)."""
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     row_start = rows.to(tl.int64) * F
     total = tl.zeros((ROWS, BLOCK_F), tl.float32)
-    for start in range(0, F_PER_SPLIT, BLOCK_F):
-        cols = split * F_PER_SPLIT + start + tl.arange(0, BLOCK_F)[None, :]
+    for start in range(0, F, BLOCK_F):
+        cols = start + tl.arange(0, BLOCK_F)[None, :]
         down = tl.load(down_ptr + row_start + cols, mask=(rows < D) & (cols < F), other=0.0)
         h = tl.load(h_ptr + cols, mask=cols < F, other=0.0).to(tl.float32)
         total += down.to(tl.float32) * h
-    sums = tl.sum(total, axis=1)
-    out_rows = tile * ROWS + tl.arange(0, ROWS)
-    out_inside = out_rows < D
-    if SPLITS == 1:
-        tl.store(out_ptr + out_rows, sums.to(out_ptr.dtype.element_ty), mask=out_inside)
-    else:
-        tl.store(partial_ptr + split * D + out_rows, sums, mask=out_inside)
-        tl.debug_barrier()  # Every thread has stored before one of them reports it.
-        if tl.atomic_add(arrivals_ptr + tile, 1, sem="acq_rel") == SPLITS - 1:
-            sums = tl.zeros((ROWS,), tl.float32)
-            for part in tl.static_range(SPLITS):
-                # ".cg" reads from L2, where the other SMs' stores are.
-                sums += tl.load(partial_ptr + part * D + out_rows, mask=out_inside, other=0.0, cache_modifier=".cg")
-            tl.store(out_ptr + out_rows, sums.to(out_ptr.dtype.element_ty), mask=out_inside)
-            tl.store(arrivals_ptr + tile, 0)
+    out_rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    tl.store(out_ptr + out_rows, tl.sum(total, axis=1).to(out_ptr.dtype.element_ty), mask=out_rows < D)
 
 
-@dataclass(frozen=True)
-class DownSplit:
-    """What :func:`down_gemv` needs beside its operands: how f is split, and memory for the parts.
+def down_gemv(h: torch.Tensor, down: torch.Tensor) -> torch.Tensor:
+    """``h down^T`` for one token: h ``[1, f]``, down ``[d, f]``, result ``[1, d]``, in one kernel.
 
-    ``partial`` is float32 ``[splits, d]``; ``arrivals`` int32, one count a row tile, zero between launches. One
-    DownSplit serves launches in one stream only.
+    Splitting f among programs was measured too: at d = 4,096 one program a row is enough to fill an H200.
     """
-
-    partial: torch.Tensor
-    arrivals: torch.Tensor
-    f_per_split: int  # a multiple of BLOCK_F
-
-    ROWS = 4
-    BLOCK_F = 1024
-
-    @classmethod
-    def of(cls, d: int, f: int, device: torch.device | str, splits: int | None = None) -> DownSplit:
-        """Room for a ``[d, f]`` down matrix; by default as many splits as give every SM about eight programs."""
-        tiles = triton.cdiv(d, cls.ROWS)
-        most = triton.cdiv(f, cls.BLOCK_F)
-        wanted = triton.cdiv(8 * multiprocessors(torch.device(device)), tiles) if splits is None else splits
-        wanted = max(1, min(wanted, most, 16))
-        f_per_split = triton.cdiv(most, wanted) * cls.BLOCK_F
-        used = triton.cdiv(f, f_per_split)
-        return cls(
-            torch.empty(used, d, dtype=torch.float32, device=device),
-            torch.zeros(tiles, dtype=torch.int32, device=device),
-            f_per_split,
-        )
-
-
-def down_gemv(h: torch.Tensor, down: torch.Tensor, split: DownSplit) -> torch.Tensor:
-    """``h down^T`` for one token: h ``[1, f]``, down ``[d, f]``, result ``[1, d]``, in one kernel."""
     d, f = down.shape
     out = h.new_empty(1, d)
-    splits = split.partial.shape[0]
-    launch(
-        down_gemv_kernel, (triton.cdiv(d, split.ROWS), splits),
-        h, down, split.partial, split.arrivals, out,
-        D=d, F=f, F_PER_SPLIT=split.f_per_split, ROWS=split.ROWS, BLOCK_F=split.BLOCK_F, SPLITS=splits, num_warps=4,
-    )  # fmt: skip
+    block_f = min(1024, max(32, triton.next_power_of_2(f)))
+    launch(down_gemv_kernel, (d,), h, down, out, D=d, F=f, ROWS=1, BLOCK_F=block_f, num_warps=4)
     return out
 
 
