@@ -276,21 +276,26 @@ def assumed_multiprocessors(count: int) -> Iterator[None]:
 class _Range:
     """A push/pop range of one label in tracekit's domain; may be entered many times, also inside itself."""
 
-    __slots__ = ("_range",)
+    __slots__ = ("_label", "_range")
 
     pushed = 0
     """Ranges pushed by this process so far."""
 
     def __init__(self, label: str) -> None:
         nvtx = _nvtx()
+        self._label = label
         self._range = None if nvtx is None else nvtx.annotate(label, domain=labels.DOMAIN)
 
     def __enter__(self) -> None:
         _Range.pushed += 1
+        if _recording is not None:
+            _open.append(self._label)
         if self._range is not None:
             self._range.__enter__()
 
     def __exit__(self, *_: object) -> None:
+        if _recording is not None:
+            _open.pop()
         if self._range is not None:
             self._range.__exit__(None, None, None)
 
@@ -344,16 +349,21 @@ def ranges_pushed() -> int:
 
 @dataclass
 class Launch:
-    """A launch of a Triton kernel: what it was called with, and what Triton compiled where it ran on a GPU."""
+    """A launch of a Triton kernel: what it was called with, and what Triton compiled where it ran on a GPU.
+
+    ``labels`` are those of the ranges around it, outermost first, as far as they were opened while it was recorded.
+    """
 
     kernel: Any
     grid: tuple[int, ...]
     arguments: tuple[Any, ...]
     options: dict[str, Any] = field(default_factory=dict)
+    labels: tuple[str, ...] = ()
     compiled: Any = None
 
 
 _recording: tuple[list[Launch], bool] | None = None
+_open: list[str] = []
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) -> None:
@@ -366,7 +376,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) 
         kernel[grid](*arguments, **options)
         return
     launches, execute = _recording
-    launches.append(Launch(kernel, grid, arguments, options))
+    launches.append(Launch(kernel, grid, arguments, options, tuple(_open)))
     if execute:
         launches[-1].compiled = kernel[grid](*arguments, **options)
 
@@ -374,11 +384,11 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **options: Any) 
 @contextmanager
 def recorded_launches(*, execute: bool = True) -> Iterator[list[Launch]]:
     """Collects the launches within the context; with ``execute=False`` they are recorded and not started."""
-    global _recording
-    before = _recording
+    global _recording, _open
+    before = _recording, _open
     launches: list[Launch] = []
-    _recording = (launches, execute)
+    _recording, _open = (launches, execute), []
     try:
         yield launches
     finally:
-        _recording = before
+        _recording, _open = before

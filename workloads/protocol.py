@@ -394,7 +394,7 @@ def compiled_kernels(launches: list[Launch]) -> list[dict[str, Any]]:
             "warps": kernel.metadata.num_warps,
             "cluster": list(getattr(kernel.metadata, "cluster_dims", (1, 1, 1))),
             "grid": [*launch.grid, 1, 1][:3],
-            "region": list(getattr(launch, "labels", ())),
+            "region": list(launch.labels),
         }
         key = tuple(str(value) for value in row.values())
         rows.setdefault(key, row | {"launches": 0})["launches"] += 1

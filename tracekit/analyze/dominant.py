@@ -14,7 +14,7 @@ from tracekit.model.schema import DType
 from tracekit.model.tables import REGION_METRICS
 
 OF_LAUNCH = (
-    "registers_count", "static_smem_bytes", "dynamic_smem_bytes", "local_thread_bytes",
+    "registers_count", "static_smem_bytes", "dynamic_smem_bytes", "frame_bytes", "local_thread_bytes",
     "active_blocks_count", "occupancy_limiter", "sm_fill_ratio", "waves",
 )  # fmt: skip
 """Metrics of the dominant kernel's launch configuration: one value, the same for every instance."""
@@ -85,7 +85,10 @@ def launch_metrics(
         }
         for cells in zip(*columns.values(), strict=True)
     ]
-    unknown = {"local_thread_bytes": "the timeline gives 0 or nothing, which means unknown"}
+    unknown = {
+        "local_thread_bytes": "the timeline gives 0 or nothing, which means unknown",
+        "frame_bytes": "no manifest tells what the compiler made of this kernel",
+    }
     reasons = [
         unknown | dict.fromkeys(("active_blocks_count", "occupancy_limiter", "sm_fill_ratio", "waves"), reason)
         for reason in blocks["reason"].tolist()

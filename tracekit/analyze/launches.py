@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,6 +47,25 @@ class Launches:
         for name in facts:
             frame[name] = frame[name].fillna(facts[name].astype("Int64").reindex(frame.index))
         return Launches(self.code, frame)
+
+    def compiled(self, kernels: Iterable[Mapping[str, Any]]) -> Launches:
+        """The same with frame_bytes from what a workload's manifest says that its compiler made.
+
+        A launch is told by name and registers; where two compilations agree in both and differ in their frame, neither
+        is taken.
+        """
+        frames: dict[tuple[str, int], set[float]] = {}
+        for kernel in kernels:
+            name, registers, frame = (kernel.get(field) for field in ("name", "registers", "frame_bytes"))
+            if name is not None and registers is not None and frame is not None:
+                frames.setdefault((str(name), int(registers)), set()).add(float(frame))
+        only = {key: next(iter(found)) for key, found in frames.items() if len(found) == 1}
+        own: list[float | None] = [None] * len(self.frame)
+        if only and "registers_count" in self.frame:
+            counts = integers(self.frame["registers_count"], -1).tolist()
+            names = self.frame["short_name"].astype(object)
+            own = [only.get(key) for key in zip(names, counts, strict=True)]
+        return Launches(self.code, self.frame.assign(frame_bytes=pd.array(own, dtype="Float64")))
 
 
 def group_launches(trace: Trace, operations: Operations) -> Launches:

@@ -79,12 +79,14 @@ def _region(path: Path, launches: pd.DataFrame, ranges: pd.DataFrame) -> Region:
     metrics = {name: same_for_all(name, None) for name in (*MEASURED, *OF_LAUNCH, *OF_KERNEL)}
     metrics |= counter_metrics(_sums(launches, ranges))
     reasons: dict[str, str] = dict.fromkeys(MEASURED, _NO_TIMES)
-    reasons |= dict.fromkeys((*OF_LAUNCH, *OF_KERNEL), "no single launch was profiled with its duration")
+    reasons |= dict.fromkeys(
+        (*OF_LAUNCH, *OF_KERNEL), "several kernels, and no durations that tell which of them is dominant"
+    )
     reasons |= dict.fromkeys(SUMMED, "not among the profiled metrics")
     notes: list[str] = []
     if len(first):
         metrics["kernel_count"] = same_for_all("kernel_count", float(len(first)))
-    if first["duration_ns"].notna().any():
+    if len(first) and (first["duration_ns"].notna().any() or _one_configuration(first)):
         own, own_reasons, own_notes = _dominant(first)
         metrics |= own
         reasons |= own_reasons
@@ -115,6 +117,12 @@ def _sums(launches: pd.DataFrame, ranges: pd.DataFrame) -> dict[str, dict[str, t
     return sums
 
 
+def _one_configuration(launches: pd.DataFrame) -> bool:
+    """Whether all launches are of one kernel with one grid, block and resources: then it needs no duration to lead."""
+    identity = ["name", *(f"{of}_{axis}" for of in ("grid", "block") for axis in "xyz"), "registers_count"]
+    return len(launches[identity].astype(object).drop_duplicates()) == 1
+
+
 def _dominant(launches: pd.DataFrame) -> tuple[dict[str, Metric], dict[str, str], list[str]]:
     """The metrics of the longest launch of the name with the most time, reasons for those missing, and notes."""
     own = launches.assign(name=launches["name"].astype(object), duration_ns=launches["duration_ns"].astype(float))
@@ -122,6 +130,8 @@ def _dominant(launches: pd.DataFrame) -> tuple[dict[str, Metric], dict[str, str]
     ranked = own.assign(of_name=of_name).sort_values(["of_name", "duration_ns"], ascending=False, kind="stable")
     leader = launches.loc[ranked.index[:1]].reset_index(drop=True)
     leader = leader.assign(device_id=0, local_thread_bytes=pd.array([pd.NA], dtype="Int64"))
+    if leader["waves"].isna().all():
+        leader = leader.drop(columns="waves")  # Then it is computed, as for a timeline.
     values, reasons, notes = launch_metrics(leader, leader)
     metrics = {name: same_for_all(name, value) for name, value in values[0].items()}
     for name in OF_KERNEL:
@@ -129,5 +139,5 @@ def _dominant(launches: pd.DataFrame) -> tuple[dict[str, Metric], dict[str, str]
         metrics[name] = same_for_all(name, None if pd.isna(ratio) else float(ratio))
     told = f"registers, shared memory, active blocks and waves are those of {leader['short_name'].iloc[0]}"
     not_profiled = dict.fromkeys((*OF_KERNEL, *OF_LAUNCH), "not among the profiled metrics")
-    not_there = {"local_thread_bytes": "an Nsight Compute report does not tell"}
+    not_there = dict.fromkeys(("local_thread_bytes", "frame_bytes"), "an Nsight Compute report does not tell")
     return metrics, not_profiled | reasons[0] | not_there, [told, *notes[0]]

@@ -61,7 +61,8 @@ def analyze(trace: Trace) -> Report:
         sequence=_sequences(operations, nesting, launches, rolled.instances),
     )
     joined = join_counters(trace.counters, tree, launches)
-    launches = launches.told(joined.launches)
+    ran = trace.manifest.ran if trace.manifest else {}
+    launches = launches.told(joined.launches).compiled(ran.get("kernels", ()))
     regions = summarize(paths, _preorder(nesting), rolled, launches, trace.table("gpus"), joined)
     coverage = Coverage(
         operations=len(operations),

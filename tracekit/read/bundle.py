@@ -67,7 +67,7 @@ def _add(trace: Trace, path: Path, kind: str | None) -> None:
     trace.counters.append(frame)
     for note in frame.attrs.get("notes", ()):
         trace.note(f"{path.name}: {note}")
-    if frame["kind"].isna().any():
+    if frame["kind"].isna().any() and frame[["dram_read_bytes", "dram_write_bytes"]].notna().any(axis=None):
         trace.note(
             f"{path.name} does not record the cache state that its DRAM bytes were counted in. Tell it: --counters "
             f"cold={path.name} (kernel replay with flushed caches, which is ncu's default) or "

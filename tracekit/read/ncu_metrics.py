@@ -52,6 +52,7 @@ METRICS: Final[dict[str, tuple[str, ...]]] = {
         "sass__inst_executed_local_stores", "smsp__sass_inst_executed_op_local_st.sum",
         "smsp__inst_executed_op_local_st.sum",
     ),
+    "frame_bytes": ("compiled__frame_bytes_per_thread",),
     "registers_count": ("launch__registers_per_thread",),
     "static_smem_bytes": ("launch__shared_mem_per_block_static",),
     "dynamic_smem_bytes": ("launch__shared_mem_per_block_dynamic",),
@@ -98,7 +99,11 @@ LABELS: Final[dict[str, str]] = {
 # fmt: on
 
 COLUMN_OF: Final = {metric: tables.COUNTERS[column] for column, names in METRICS.items() for metric in names}
-_OF_A_LAUNCH = {column for column, names in METRICS.items() if names[0].startswith(("launch__", "sm__maximum"))}
+_OF_A_LAUNCH = {
+    column for column, names in METRICS.items() if names[0].startswith(("launch__", "sm__maximum", "compiled__"))
+}
+_COMPILED = {column for column, names in METRICS.items() if names[0].startswith("compiled__")}
+"""What a compiler tells, and no profiler: the output of ``python -m workloads resources`` has it."""
 
 _PREFIXES = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12}
 
@@ -191,8 +196,12 @@ def counters_table(
     notes = []
     if any(each != "kernel" for each in types):
         notes.append("ncu folds the launches of a range or graph into one row: its launch columns are NA")
-    expected = [column for column in METRICS if column not in _OF_A_LAUNCH or "kernel" in types]
-    if types and (lacking := [column for column in expected if column not in data]):
+    expected = [
+        column for column in METRICS if column not in _COMPILED and (column not in _OF_A_LAUNCH or "kernel" in types)
+    ]
+    if _COMPILED & metrics.keys():
+        notes.append("the kernels were compiled and not run: there are no times, bytes or executed instructions")
+    elif types and (lacking := [column for column in expected if column not in data]):
         notes.append(f"the report has no metric for {', '.join(lacking)}")
     if metrics.get("spill_instruction_count") == _SPILL_REQUESTS:
         notes.append(f"spill_instruction_count counts {_SPILL_REQUESTS}: the report has no {_SPILLS}")

@@ -24,6 +24,13 @@ _SHOW_COLUMNS: Final = (
     ("read", "dram_read_bytes"), ("written", "dram_write_bytes"), ("regs", "registers_count"),
     ("spills", "spill_instruction_count"), ("blocks", "active_blocks_count"), ("limited by", "occupancy_limiter"),
 )  # fmt: skip
+_COUNTERS_COLUMNS: Final = (
+    ("kernels", "kernel_count"), ("read", "dram_read_bytes"), ("written", "dram_write_bytes"),
+    ("regs", "registers_count"), ("frame", "frame_bytes"), ("shared", "dynamic_smem_bytes"),
+    ("spills", "spill_instruction_count"), ("blocks", "active_blocks_count"), ("limited by", "occupancy_limiter"),
+    ("SM fill", "sm_fill_ratio"), ("waves", "waves"),
+)  # fmt: skip
+"""What a report without times can tell."""
 _DIFF_COLUMNS: Final = (("kernels", "kernel_count"), ("charged", "device_ns"), ("busy", "busy_ns"), ("idle", "gap_ns"))
 
 
@@ -108,6 +115,8 @@ def _capture(capture: Mapping[str, Any], role: str) -> RenderableType:
 
 def _coverage(report: Report) -> RenderableType:
     coverage = report.coverage
+    if not coverage.operations:
+        return Text()
     words = f"{coverage.attributed:,} of {coverage.operations:,} device operations are inside a range"
     if coverage.without_call:
         words += f"; {coverage.without_call:,} have no launch call in the capture"
@@ -124,10 +133,13 @@ def _latency_lines(report: Report) -> Iterable[RenderableType]:
 
 
 def _region_table(regions: Sequence[Region], depth: int | None) -> Table:
-    table = _table("region", "×", *(title for title, _ in _SHOW_COLUMNS), left=(0, len(_SHOW_COLUMNS) + 1))
+    timed = any("busy_ns" in region.metrics and region.metrics["busy_ns"].value is not None for region in regions)
+    columns = _SHOW_COLUMNS if timed else _COUNTERS_COLUMNS
+    left = [number for number, (title, _) in enumerate(columns, 2) if title == "limited by"]
+    table = _table("region", "×", *(title for title, _ in columns), left=(0, *left))
     for region in regions:
         if depth is None or len(region.path) <= depth:
-            cells = [_metric(region.metrics.get(name)) for _, name in _SHOW_COLUMNS]
+            cells = [_metric(region.metrics.get(name)) for _, name in columns]
             table.add_row(_indent(region.path), f"{region.instances:,}", *cells)
     return table
 
