@@ -114,7 +114,8 @@ class Workload:
     ``flops(shape)`` the multiplications and additions of the mathematics.
     ``odd_shapes`` are the sizes that break kernels: non-multiples, one row, one column, zero rows.
     ``dimensions`` names the letters of a shape's name, so that ``t37_h4096_f14336`` is a shape although nobody listed
-    it. ``phase`` is what one step is: ``iter``, or ``request`` where it has phases of its own (:func:`phase`).
+    it; or ``spell`` makes a shape of a name in a form of its own. ``phase`` is what one step is: ``iter``, or
+    ``request`` where it has phases of its own (:func:`phase`).
     """
 
     name: str
@@ -130,6 +131,7 @@ class Workload:
     flops: Callable[[Shape], int]
     odd_shapes: tuple[Shape, ...] = ()
     dimensions: Mapping[str, str] = field(default_factory=dict)
+    spell: Callable[[str], Shape | None] | None = None
     phase: str = "iter"
 
     def __post_init__(self) -> None:
@@ -157,7 +159,7 @@ class Workload:
     def shape(self, name: str) -> Shape:
         """The shape of that name, listed or spelled out; UsageError with the valid ones."""
         shapes = {shape.name: shape for shape in (*self.shapes, *self.odd_shapes)}
-        if name not in shapes and (spelled := self._spelled_out(name)):
+        if name not in shapes and (spelled := self.spell(name) if self.spell else self._spelled_out(name)):
             return spelled
         form = "".join(f"_{letter}{width.upper()}" for letter, width in self.dimensions.items())
         return _named(name, shapes, f"shape of {self.name}", f" (or any tTOKENS{form})" if form else "")
@@ -180,8 +182,8 @@ def registry() -> dict[str, Workload]:
     import workloads
 
     found = {}
-    for module in sorted(info.name for info in pkgutil.iter_modules(workloads.__path__)):
-        if module not in ("base", "__main__", "kernels"):
+    for module in sorted(info.name for info in pkgutil.iter_modules(workloads.__path__) if not info.ispkg):
+        if module not in ("base", "__main__"):
             declared = getattr(importlib.import_module(f"workloads.{module}"), "WORKLOAD", None)
             if isinstance(declared, Workload):
                 found[declared.name] = declared

@@ -1,0 +1,1 @@
+"""Models that the decoder workload serves: where weights come from, and how a step is computed."""
