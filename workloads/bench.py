@@ -39,6 +39,7 @@ def measure(
     seed: int = 0,
     process: int = 0,
     first_block: int = 0,
+    steps_per_graph: int = 1,
 ) -> tuple[list[Sample], dict[str, Any]]:
     """Samples of every variant in every block, and the conditions that all of them share.
 
@@ -50,7 +51,10 @@ def measure(
     shared: dict[str, Any] = {}
     for shape in shapes:
         able = [variant for variant in variants if variant.why_not(shape, dtype) is None]
-        sessions = [Session(workload, variant, shape, dtype, seed=seed, graph=graph, l2=l2) for variant in able]
+        sessions = [
+            Session(workload, variant, shape, dtype, seed=seed, graph=graph, l2=l2, steps_per_graph=steps_per_graph)
+            for variant in able
+        ]
         if sessions:
             shared = {
                 name: value
@@ -202,6 +206,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--processes", type=int, default=0, help="fresh processes of one block each, instead of blocks")
     parser.add_argument("--iterations", type=int, default=20, help="steps of a turn (default 20)")
     parser.add_argument("--graph", action=argparse.BooleanOptionalAction, default=False)
+    parser.add_argument("--steps-per-graph", type=int, default=1, metavar="N", help="capture N steps in one graph")
     parser.add_argument("--l2", default="warm", help="warm (default), flushed or rotated")
     parser.add_argument("--timings", help="comma-separated: synchronized,pipelined,events; default: the first two")
     parser.add_argument("--seed", type=int, default=0)
@@ -224,9 +229,10 @@ def run(arguments: argparse.Namespace) -> int:
     (l2,) = (L2(name) for name in chosen(arguments.l2, list(L2), "L2 state"))
     default = "synchronized,events" if l2 is L2.FLUSHED else "synchronized,pipelined"
     timings = [Timing(name) for name in chosen(arguments.timings or default, list(Timing), "timing")]
-    for option in ("blocks", "iterations"):
+    for option in ("blocks", "iterations", "steps_per_graph"):
         if getattr(arguments, option) < 1:
-            raise UsageError(f"--{option} {getattr(arguments, option)}", remedy="use at least 1")
+            name = option.replace("_", "-")
+            raise UsageError(f"--{name} {getattr(arguments, option)}", remedy="use at least 1")
     if l2 is L2.FLUSHED and Timing.PIPELINED in timings:
         raise UsageError(
             "pipelined steps cannot flush the L2 between them: the flush would be timed",
@@ -241,6 +247,7 @@ def run(arguments: argparse.Namespace) -> int:
         samples, shared = measure(
             workload, variants, shapes, dtype, blocks=arguments.blocks, iterations=arguments.iterations,
             graph=arguments.graph, l2=l2, timings=timings, seed=arguments.seed, process=arguments.process_number,
+            steps_per_graph=arguments.steps_per_graph,
         )  # fmt: skip
         data = document(workload, samples, shared)
     if arguments.output:
@@ -258,8 +265,8 @@ def _in_processes(arguments: argparse.Namespace) -> dict[str, Any]:
     """The samples of fresh processes, each one block of every variant."""
     data: dict[str, Any] = {}
     options = [
-        f"--{name}={getattr(arguments, name)}"
-        for name in ("variants", "shapes", "dtype", "iterations", "l2", "timings", "seed")
+        f"--{name.replace('_', '-')}={getattr(arguments, name)}"
+        for name in ("variants", "shapes", "dtype", "iterations", "l2", "timings", "seed", "steps_per_graph")
         if getattr(arguments, name) is not None
     ]
     options += [f"--{'' if arguments.graph else 'no-'}graph", *(["--sweep"] if arguments.sweep else [])]

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from enum import StrEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from tracekit.errors import UsageError
@@ -77,7 +78,9 @@ def require_gpu(what: str) -> None:
 class Session:
     """A variant of a workload with its inputs on the GPU, warmed up, perhaps captured in CUDA graphs.
 
-    ``launches`` are the Triton kernels of one step, with what was compiled for them. Raises UsageError where the
+    ``launches`` are the Triton kernels of one step, with what was compiled for them. ``steps_per_graph`` steps are
+    captured in one graph, so that the launch of a graph does not count against steps of a few microseconds; latencies
+    are divided by it. Raises UsageError where the
     variant cannot run there (no GPU, capability, shape), or where memory runs out: with the shape and the bytes needed.
     """
 
@@ -91,6 +94,7 @@ class Session:
         seed: int = 0,
         graph: bool = False,
         l2: L2 = L2.WARM,
+        steps_per_graph: int = 1,
     ) -> None:
         import torch
 
@@ -111,6 +115,8 @@ class Session:
         self.root = RootLabel(variant.name, shape.tokens, workload.phase)
         self._flush: torch.Tensor | None = None
         self._next = 0
+        self.steps_per_launch = 1
+        self._asked_steps = steps_per_graph
         try:
             self._steps = self._made_ready()
             torch.cuda.synchronize()
@@ -133,41 +139,40 @@ class Session:
         self._copies = min(self._copies, 64)
         if self.l2 is L2.FLUSHED:
             self._flush = torch.empty(ROTATION_FACTOR * properties.L2_cache_size, dtype=torch.int8, device="cuda")
-        self.inputs_of_first: Any = None
-        steps = []
+        prepared = []
         for copy in range(self._copies):
             inputs = self.workload.inputs(self.shape, getattr(torch, self.dtype), "cuda", self.seed + copy)
-            prepared = self.variant.prepared(inputs)
-            del inputs
-            steps.append(self._step_of(prepared, first=copy == 0))
-        return steps
+            prepared.append(self.variant.prepared(inputs))
+        with recorded_launches() as launches:
+            self.variant.run(prepared[0])
+        self.launches: list[Launch] = launches
+        if not self.graph:
+            for each in [*prepared, *prepared[:1] * WARM_UP]:
+                self.variant.run(each)
+            return [partial(self.variant.run, each) for each in prepared]
+        if self.variant.graphed is not None:
+            steps = [self.variant.graphed(each) for each in prepared]
+            for step in steps * WARM_UP:
+                step()
+            return steps
+        return [self._captured(prepared)]
 
-    def _step_of(self, prepared: Any, *, first: bool) -> Callable[[], Output]:
-        """One step over prepared inputs, warmed up; under ``graph`` it replays what was captured."""
+    def _captured(self, prepared: list[Any]) -> Callable[[], Output]:
+        """One graph of as many steps as asked for, and at least one of each copy."""
         import torch
 
-        if first:
-            with recorded_launches() as launches:
-                self.variant.run(prepared)
-            self.launches: list[Launch] = launches
-        if not self.graph:
-            for _ in range(WARM_UP if first else 1):
-                self.variant.run(prepared)
-            return lambda: self.variant.run(prepared)
-        if self.variant.graphed is not None:
-            step = self.variant.graphed(prepared)
-            for _ in range(WARM_UP):
-                step()
-            return step
+        run, count = self.variant.run, max(self._asked_steps, len(prepared))
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # Libraries choose and allocate at their first calls, which no capture allows.
-            for _ in range(WARM_UP):
-                self.variant.run(prepared)
+            for each in prepared * WARM_UP:
+                run(each)
         torch.cuda.current_stream().wait_stream(stream)
         captured = torch.cuda.CUDAGraph()
         with torch.cuda.graph(captured):
-            output = self.variant.run(prepared)
+            for number in range(count):
+                output = run(prepared[number % len(prepared)])
+        self.steps_per_launch = count
 
         def replay() -> Output:
             captured.replay()
@@ -177,7 +182,7 @@ class Session:
         return replay
 
     def step(self) -> Output:
-        """One step, on the next copy of the inputs."""
+        """One step (or :attr:`steps_per_launch` of them in one graph), on the next copy of the inputs."""
         step = self._steps[self._next]
         self._next = (self._next + 1) % len(self._steps)
         return step()
@@ -192,13 +197,13 @@ class Session:
 
         The root range is around every step. Phases that a step declares itself are measured where it is synchronized.
         """
-        match timing:
-            case Timing.SYNCHRONIZED:
-                return self._synchronized(iterations)
-            case Timing.PIPELINED:
-                return self._pipelined(iterations)
-            case Timing.EVENTS:
-                return self._events(iterations)
+        measure = {
+            Timing.SYNCHRONIZED: self._synchronized,
+            Timing.PIPELINED: self._pipelined,
+            Timing.EVENTS: self._events,
+        }[timing]
+        steps = self.steps_per_launch
+        return {phase: [value / steps for value in values] for phase, values in measure(iterations).items()}
 
     def _synchronized(self, iterations: int) -> dict[str, list[float]]:
         import torch
