@@ -162,6 +162,7 @@ class Session:
         import torch
 
         run, count = self.variant.run, max(self._asked_steps, len(prepared))
+        self._read_by_graph = prepared  # A graph has addresses and keeps nothing alive.
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):  # Libraries choose and allocate at their first calls, which no capture allows.

@@ -68,6 +68,18 @@ def test_a_graph_gives_the_bits_of_the_plain_steps(workload: Workload) -> None:
             assert all(map(torch.equal, first, other)), f"{workload.name} {variant.name}"
 
 
+def test_a_graph_reads_its_own_inputs_though_memory_is_taken_anew() -> None:
+    workload = registry()["swiglu_ffn"]
+    shape = workload.shape("t1_h576_f1536")
+    graph = Session(workload, workload.variant("two_kernel"), shape, "bfloat16", seed=3, graph=True, steps_per_graph=3)
+    taken = [
+        torch.full((size,), float("nan"), device="cuda") for size in (2**10, 2**15, 2**18, 2**20) for _ in range(8)
+    ]
+    plain = Session(workload, workload.variant("two_kernel"), shape, "bfloat16", seed=3)
+    assert torch.equal(graph.step(), plain.step())
+    assert taken
+
+
 @pytest.mark.parametrize("l2", list(L2))
 def test_sessions_measure_under_every_declared_state_of_the_l2(l2: L2) -> None:
     workload = registry()["residual_rmsnorm"]
