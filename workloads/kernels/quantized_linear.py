@@ -157,7 +157,7 @@ def int4_gemv_kernel(
     row = rows.to(tl.int64)[:, None]
     total = tl.zeros((ROWS, BLOCK_GROUPS), tl.float32)
     # Unrolled, and without masks where nothing sticks out: then the loads of all blocks are under way together.
-    even: tl.constexpr = K % ROWS == 0 and GROUPS % BLOCK_GROUPS == 0
+    even: tl.constexpr = K % ROWS == 0 and GROUPS % BLOCK_GROUPS == 0 and N % _GROUP == 0
     for start in tl.static_range(0, GROUPS, BLOCK_GROUPS):
         word = start * 16 + tl.arange(0, WORDS)
         words_at = words_ptr + row * (GROUPS * 16) + word[None, :]
@@ -174,8 +174,12 @@ def int4_gemv_kernel(
 
         # Byte b of word w holds columns 4 w + b and 64 + 4 w + b of its group.
         cols = (word // 16 * _GROUP + word % 16 * 4)[:, None] + tl.arange(0, 4)[None, :]
-        x_low = tl.load(x_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)
-        x_high = tl.load(x_ptr + cols + _HALF, mask=cols + _HALF < N, other=0.0).to(tl.float32)
+        if even:
+            x_low = tl.load(x_ptr + cols).to(tl.float32)
+            x_high = tl.load(x_ptr + cols + _HALF).to(tl.float32)
+        else:
+            x_low = tl.load(x_ptr + cols, mask=cols < N, other=0.0).to(tl.float32)
+            x_high = tl.load(x_ptr + cols + _HALF, mask=cols + _HALF < N, other=0.0).to(tl.float32)
         low_0, low_1, low_2, low_3 = columns_of_four(x_low, WORDS)
         high_0, high_1, high_2, high_3 = columns_of_four(x_high, WORDS)
         x_sum = (low_0 + low_1) + (low_2 + low_3) + ((high_0 + high_1) + (high_2 + high_3))
