@@ -41,15 +41,75 @@ def _measured(workload: Workload, variants: Sequence[str], shapes: Iterable[Shap
     samples, conditions = bench.measure(
         workload, [workload.variant(name) for name in variants], shapes, "bfloat16", **options
     )
-    for sample in samples:
-        sample.pop("steps_us")
     return {
         "workload": workload.name,
         "baseline": variants[0],
         "conditions": conditions,
         "protocol": {name: [*value] if name == "timings" else value for name, value in options.items()},
-        "samples": samples,
+        "cells": _cells(samples),
     }
+
+
+def _cells(samples: Sequence[Data]) -> list[Data]:
+    """The samples by variant, shape, phase and timing: latencies in order of the blocks, and the range of clocks."""
+    cells: dict[tuple[Any, ...], Data] = {}
+    for sample in sorted(samples, key=lambda sample: (sample["process"], sample["block"])):
+        identity = {name: sample[name] for name in ("variant", "shape", "tokens", "phase", "protocol")}
+        cell = cells.setdefault(tuple(identity.values()), {**identity, "latency_us": [], "sm_clock_mhz": []})
+        cell["latency_us"].append(sample["latency_us"])
+        cell["sm_clock_mhz"].append(sample["sm_clock_mhz"])
+    for cell in cells.values():
+        known = [clock for clock in cell["sm_clock_mhz"] if clock is not None]
+        cell["sm_clock_mhz"] = [min(known), max(known)] if known else None
+    return list(cells.values())
+
+
+def ratios_of(measured: Data) -> list[bench.Ratio]:
+    """Every variant against the baseline of a measured section."""
+    samples = [
+        {**cell, "process": 0, "block": block, "latency_us": latency}
+        for cell in measured["cells"]
+        for block, latency in enumerate(cell["latency_us"])
+    ]
+    return bench.ratios(samples, measured["baseline"])
+
+
+# What Nsight Compute was asked to replay: file stem -> (ranges of a prefill, ranges of a decode step) of one request,
+# or None where the program has one kind of step only.
+_REQUEST_RANGES: Final[dict[str, tuple[int, int]]] = {
+    "decoder.layer1.eager": (1, 1), "decoder.layer1.fused": (1, 1),
+    "decoder.swiglu_ffn.eager": (4, 4), "decoder.swiglu_ffn.fused": (4, 4),
+    "decoder.residual_rmsnorm.eager": (8, 8), "decoder.residual_rmsnorm.fused": (8, 0),
+}  # fmt: skip
+
+
+def traffic_of(folder: Path) -> list[Data]:
+    """DRAM bytes of ranges in the running program, from ncu CSV files of application-range replay, caches uncontrolled.
+
+    Medians over the last three steps of a program, which has warmed up before.
+    """
+    from statistics import median
+
+    from tracekit.read.ncu_csv import read_ncu_csv
+
+    rows = []
+    for path in sorted(folder.glob("*.csv")):
+        frame = read_ncu_csv(path, kind="in_model")
+        prefill, decode = _REQUEST_RANGES.get(path.stem, (0, 1))
+        step = prefill + decode
+        for phase, first, count in (("prefill", 0, prefill), ("decode" if prefill else "iter", prefill, decode)):
+            steps = [
+                frame.iloc[at + first : at + first + count] for at in range(len(frame) - 3 * step, len(frame), step)
+            ]
+            if count:
+                read, written = (
+                    median(float(part[name].sum()) for part in steps)
+                    for name in ("dram_read_bytes", "dram_write_bytes")
+                )
+                rows.append(
+                    {"file": path.stem, "phase": phase, "ranges": count, "read_bytes": read, "write_bytes": written}
+                )
+    return rows
 
 
 def _copy_workload(total_bytes: int) -> Workload:
@@ -253,15 +313,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measuring.add_argument("--date", default=time.strftime("%Y-%m-%d"))
     writing = commands.add_parser("write")
     writing.add_argument("results", type=Path)
-    writing.add_argument("--traffic", type=Path, nargs="*", default=[], help="ncu CSV files named OP.VARIANT.csv")
     writing.add_argument("-o", "--output", type=Path, required=True)
+    adding = commands.add_parser("traffic", help="add what Nsight Compute measured, from a folder of its CSV files")
+    adding.add_argument("folder", type=Path)
+    adding.add_argument("results", type=Path)
     chosen = parser.parse_args(arguments)
     try:
         if chosen.command == "measure":
             return measure(chosen.output, chosen.sections.split(","), chosen.date)
+        data = read_json(chosen.results, "results that `measure` wrote")
+        if chosen.command == "traffic":
+            write_json(chosen.results, {**data, "traffic": traffic_of(chosen.folder)})
+            return 0
         from workloads.results_page import page
 
-        chosen.output.write_text(page(read_json(chosen.results, "results that `measure` wrote"), chosen.traffic))
+        chosen.output.write_text(page(data))
         return 0
     except TracekitError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -165,9 +165,10 @@ def one_kernel_pays(tokens: int, n: int) -> bool:
 
     Fitted to an H200's times, both sides under a CUDA graph, at 1 to 4,096 tokens and (n, k) of (576, 960),
     (2048, 3072) and (4096, 6144): with few tokens a launch and its gap are most of the time, and from some tokens on
-    the library's product gains more than they cost. See RESULTS.md for shapes that it was not fitted to.
+    the library's product gains more than they cost. An earlier rule went on to 512 tokens up to n = 1024, and was up
+    to 1.3 times too slow at (1024, 1536), which it had not been fitted to. RESULTS.md has the figures.
     """
-    if n <= 1024:
+    if n <= 576:
         return tokens <= 512
     return tokens <= (32 if n >= 4096 else 16)
 

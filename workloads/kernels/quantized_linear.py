@@ -157,7 +157,7 @@ def int4_gemv_kernel(
     row = rows.to(tl.int64)[:, None]
     total = tl.zeros((ROWS, BLOCK_GROUPS), tl.float32)
     # Unrolled, and without masks where nothing sticks out: then the loads of all blocks are under way together.
-    even: tl.constexpr = K % ROWS == 0 and GROUPS % BLOCK_GROUPS == 0 and N % _GROUP == 0
+    even: tl.constexpr = K % ROWS == 0 and GROUPS % BLOCK_GROUPS == 0 and N % 128 == 0
     for start in tl.static_range(0, GROUPS, BLOCK_GROUPS):
         word = start * 16 + tl.arange(0, WORDS)
         words_at = words_ptr + row * (GROUPS * 16) + word[None, :]
