@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from tracekit.model.report import Latency
 from tracekit.model.trace import Trace
@@ -15,7 +16,8 @@ def latencies(trace: Trace) -> tuple[Latency, ...]:
     """One entry a protocol from table bench: each process by the median of its samples, in the order run, in ns.
 
     Samples of a part of a request (its prefill, a decode step) are left out. Where the table holds several variants,
-    those of the capture's own variant are taken; none, with a note, where the manifest names none of them.
+    those of the capture's own variant are taken; none, with a note, where the manifest names none of them, or where
+    samples of several shapes are mixed.
     """
     bench = trace.table("bench").astype({"variant": object, "protocol": object})
     bench = bench[bench["phase"].isna() | bench["phase"].isin(WHOLE_STEPS)]
@@ -28,9 +30,17 @@ def latencies(trace: Trace) -> tuple[Latency, ...]:
             )
             return ()
         bench = bench[bench["variant"] == own]
+    shapes = bench["shape"].dropna().unique().tolist()
+    if len(shapes) > 1:
+        trace.note(f"Untraced samples are of shapes {', '.join(map(str, shapes))}: too many for one capture; left out.")
+        return ()
     out = []
     for protocol, rows in bench.groupby("protocol", sort=False):
-        samples = rows.groupby("process", sort=False)["latency_ns"].median().to_numpy()
+        processes = rows.groupby("process", sort=False)
+        samples = processes["latency_ns"].median().to_numpy()
         median, p20, p80 = np.quantile(samples, (0.5, 0.2, 0.8)).tolist()
-        out.append(Latency(str(protocol), len(samples), median, p20, p80, tuple(samples.tolist())))
+        blocks = tuple(None if pd.isna(block) else int(block) for block in processes["block"].first())
+        clocks = rows["sm_clock_mhz"].dropna()
+        clock = float(clocks.median()) if len(clocks) else None
+        out.append(Latency(str(protocol), len(samples), median, p20, p80, tuple(samples.tolist()), blocks, clock))
     return tuple(out)

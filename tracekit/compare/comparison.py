@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from tracekit.compare.align import align
 from tracekit.compare.conditions import check_conditions, differing_environment, refuse
 from tracekit.compare.drift import drift_control
 from tracekit.compare.kernels import match_kernels
-from tracekit.model.report import Change, Comparison, Metric, Region, RegionPair, Report
+from tracekit.compare.quality import computes_wrong, quality_notes
+from tracekit.compare.statistics import ENOUGH, Sample, estimate
+from tracekit.model.report import Change, Comparison, Latency, Metric, Region, RegionPair, Report
 from tracekit.model.tables import BENCH, DRAM_KINDS, REGION_METRICS
-from tracekit.model.units import Unit
-
-ENOUGH_PROCESSES = 10
-"""The process is the unit of repetition: one variant's medians differ by a quarter between processes."""
+from tracekit.model.units import Unit, write
+from tracekit.model.verdict import MARGIN, judge_figures, reconsidered
 
 
 def compare(
@@ -30,12 +31,14 @@ def compare(
     if alignment.pairs and not any(b is not None and t is not None for b, t in alignment.pairs):
         notes.append("No region of one side has a counterpart on the other: use --rename OLD=NEW.")
     notes += differing_environment(base, test)
-    fewest = min((entry.processes for report in (base, test) for entry in report.latency), default=ENOUGH_PROCESSES)
-    if fewest < ENOUGH_PROCESSES:
+    fewest = min((entry.processes for report in (base, test) for entry in report.latency), default=ENOUGH)
+    if fewest < ENOUGH:
         notes.append(
-            f"Untraced latency rests on as few as {fewest} processes a side; fewer than {ENOUGH_PROCESSES} cannot "
-            "settle a small difference."
+            f"Untraced latency rests on as few as {fewest} processes a side; fewer than {ENOUGH} cannot settle a small "
+            "difference."
         )
+    notes += [*quality_notes("base", base), *quality_notes("test", test), *_differing_clocks(base, test)]
+    wrong = computes_wrong(test)
     drift = drift_control(base, test)
     return Comparison(
         base=base,
@@ -43,8 +46,8 @@ def compare(
         comparable=True,
         mismatches=mismatches,
         unknown=unknown,
-        regions=tuple(_pair(b, t) for b, t in alignment.pairs),
-        latency=_latency(base, test),
+        regions=tuple(_pair(b, t, wrong) for b, t in alignment.pairs),
+        latency=_latency(base, test, wrong),
         drift=drift,
         notes=(*notes, drift.sentence, *_notes_of("base", base), *_notes_of("test", test)),
     )
@@ -55,7 +58,7 @@ def _notes_of(side: str, report: Report) -> list[str]:
     return [f"{side}: {note}" for note in report.notes]
 
 
-def _pair(base: Region | None, test: Region | None) -> RegionPair:
+def _pair(base: Region | None, test: Region | None, wrong: bool) -> RegionPair:
     known = base or test
     assert known is not None
     names = [column.name for column in REGION_METRICS if column.name in {*_metrics(base), *_metrics(test)}]
@@ -69,7 +72,9 @@ def _pair(base: Region | None, test: Region | None) -> RegionPair:
         test_path=test.path if test else None,
         base_instances=base.instances if base else 0,
         test_instances=test.instances if test else 0,
-        metrics={name: change(name, _metrics(base).get(name), _metrics(test).get(name)) for name in names},
+        metrics={
+            name: _judged(change(name, _metrics(base).get(name), _metrics(test).get(name)), wrong) for name in names
+        },
         kernels=match_kernels(base.kernels if base else (), test.kernels if test else ()),
         notes=tuple(notes),
     )
@@ -117,12 +122,52 @@ def _difference(base: float | str | None, test: float | str | None) -> tuple[flo
     return test - base, test / base if base else None
 
 
-def _latency(base: Report, test: Report) -> dict[str, Change]:
-    """Untraced latency by protocol: medians over processes."""
-    sides = [{entry.protocol: entry.median_ns for entry in report.latency} for report in (base, test)]
+def _judged(change: Change, wrong: bool) -> Change:
+    """The change with its verdict. Two figures that make no difference (of different cache states) are unmeasured."""
+    numbers = isinstance(change.base, int | float) and isinstance(change.test, int | float)
+    base, test = (None, None) if numbers and change.delta is None else (change.base, change.test)
+    return replace(change, verdict=reconsidered(judge_figures(base, test, change.better), wrong=wrong))
+
+
+def _latency(base: Report, test: Report, wrong: bool) -> dict[str, Change]:
+    """Untraced latency by protocol: medians over processes, and the estimate of their ratio with its verdict."""
+    sides = [{entry.protocol: entry for entry in report.latency} for report in (base, test)]
     better = BENCH["latency_ns"].better
     out = {}
     for protocol in dict.fromkeys((*sides[0], *sides[1])):
-        first, second = (side.get(protocol) for side in sides)
-        out[protocol] = Change(first, second, *_difference(first, second), Unit.NS, better)
+        entries = [side.get(protocol) for side in sides]
+        first, second = (entry.median_ns if entry else None for entry in entries)
+        found = estimate(samples(entries[0]), samples(entries[1]))
+        verdict = reconsidered(found.verdict, wrong=wrong) or found.verdict
+        out[protocol] = Change(
+            first,
+            second,
+            *_difference(first, second),
+            Unit.NS,
+            better,
+            verdict=verdict,
+            estimate=replace(found, verdict=verdict),
+        )
     return out
+
+
+def samples(entry: Latency | None) -> list[Sample]:
+    """The processes of one side; none where it was not measured."""
+    if entry is None:
+        return []
+    blocks = entry.blocks or (None,) * len(entry.samples_ns)
+    return [Sample(value, block) for value, block in zip(entry.samples_ns, blocks, strict=True)]
+
+
+def _differing_clocks(base: Report, test: Report) -> list[str]:
+    """A note for each protocol whose two sides ran at different clocks."""
+    test_clocks = {entry.protocol: entry.sm_clock_mhz for entry in test.latency}
+    notes = []
+    for entry in base.latency:
+        clocks = (entry.sm_clock_mhz, test_clocks.get(entry.protocol))
+        if clocks[0] and clocks[1] and abs(clocks[1] / clocks[0] - 1) > MARGIN:
+            notes.append(
+                f"Untraced samples, {entry.protocol}, ran at different SM clocks: a median of "
+                f"{write(clocks[0], Unit.MHZ)} MHz against {write(clocks[1], Unit.MHZ)} MHz."
+            )
+    return notes

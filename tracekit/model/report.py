@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tracekit.model.labels import Path
+from tracekit.model.verdict import MARGIN, Verdict
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -66,7 +67,11 @@ class Coverage:
 
 @dataclass(frozen=True)
 class Latency:
-    """Untraced latency of a step under one protocol: quantiles over processes, in ns."""
+    """Untraced latency of a step under one protocol: quantiles over processes, in ns.
+
+    ``samples_ns`` has one figure a process, in the order run, and ``blocks`` the interleaved block of each (None where
+    not recorded). ``sm_clock_mhz`` is the median clock of the SMs after the samples, where recorded.
+    """
 
     protocol: str
     processes: int
@@ -74,6 +79,8 @@ class Latency:
     p20_ns: float
     p80_ns: float
     samples_ns: tuple[float, ...]
+    blocks: tuple[int | None, ...] = ()
+    sm_clock_mhz: float | None = None
 
 
 @dataclass(frozen=True)
@@ -97,8 +104,59 @@ class Report:
 
 
 @dataclass(frozen=True)
+class Interval:
+    """A ratio test / base (or a level, where so said) with its confidence interval; ends are None where not known."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Outlier:
+    """A process far from the others of its side: shown and kept."""
+
+    side: str
+    value_ns: float
+    block: int | None
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The ratio test / base of an untraced latency, from repeated processes, and the verdict on it.
+
+    ``interval`` is the one that decides: ``student``, or ``robust`` where outliers made ``decided_by`` so. ``method``
+    is paired, unpaired, identical (both sides are the same samples), single, too_few or none. ``spread`` holds standard
+    deviations of logarithms: of the paired ratios, or of each side. ``detectable_ratio`` is the smallest relative
+    change that these repeats would find; ``more_repeats`` how many more would settle this one (None: above 1,000).
+    ``cannot_tell`` is a code for what the samples leave open: one_side_only, single_process, too_few, few_processes.
+    """
+
+    method: str
+    verdict: Verdict
+    base_processes: int
+    test_processes: int
+    margin: float = MARGIN
+    confidence: float = 0.95
+    pairs: int | None = None
+    interval: Interval | None = None
+    student: Interval | None = None
+    robust: Interval | None = None
+    decided_by: str | None = None
+    outliers: tuple[Outlier, ...] = ()
+    spread: tuple[float, ...] = ()
+    detectable_ratio: float | None = None
+    more_repeats: int | None = None
+    cannot_tell: str | None = None
+
+
+@dataclass(frozen=True)
 class Change:
-    """A metric on both sides. ``delta`` is test - base and ``ratio`` test / base; None where either is missing."""
+    """A metric on both sides. ``delta`` is test - base and ``ratio`` test / base; None where either is missing.
+
+    ``verdict`` is None where the figures differ and no direction is better. Without an ``estimate`` it says that these
+    two captures differ, not that other processes would.
+    """
 
     base: float | int | str | None
     test: float | int | str | None
@@ -107,6 +165,8 @@ class Change:
     unit: str
     better: str
     kind: str | None = None
+    verdict: Verdict | None = None
+    estimate: Estimate | None = None
 
 
 @dataclass(frozen=True)

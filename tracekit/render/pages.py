@@ -15,10 +15,8 @@ from tracekit.model.manifest import CONDITIONS
 from tracekit.model.report import Change, Comparison, Finding, KernelTotal, Latency, Mismatch, RegionPair, Report
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
+from tracekit.model.verdict import Verdict
 from tracekit.render.charts import GAP_COLORS, SIDE_COLORS, gap_chart, gap_metric, latency_chart
-
-_NOTABLE: Final = 0.02
-"""A relative change within this is not coloured."""
 
 _ROWS_SHOWN: Final = 14
 """A table with more rows scrolls."""
@@ -531,9 +529,11 @@ def _figures(change: Change) -> list[str]:
 
 def _improved(change: Change | None) -> bool | None:
     """Whether a metric with a better direction moved there; None where it hardly moved or has none."""
-    if change is None or change.ratio is None or abs(change.ratio - 1) <= _NOTABLE or change.better == "none":
+    if change is None or change.ratio is None:
         return None
-    return (change.ratio < 1) == (change.better == "lower")
+    if change.verdict is Verdict.BETTER:
+        return True
+    return False if change.verdict in (Verdict.WORSE, Verdict.WRONG) else None
 
 
 def _coloured(change: Change) -> str:

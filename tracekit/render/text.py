@@ -15,10 +15,12 @@ from tracekit.model.labels import Path
 from tracekit.model.report import Change, Comparison, Finding, Metric, Region, RegionPair, Report
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
+from tracekit.model.verdict import Verdict
 
 _NAME_WIDTH: Final = 50
 _QUALIFIERS: Final = re.compile(r"^void |\b[A-Za-z_]\w*::|<unnamed>::|\((?:unsigned )?(?:int|long)\)(?=\d)")
-_GOOD, _BAD, _MUTED = "green", "red", "dim"
+_MUTED: Final = "dim"
+_STYLES: Final[Mapping[Verdict | None, str]] = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.WRONG: "red"}
 _SHOW_COLUMNS: Final = (
     ("kernels", "kernel_count"), ("charged", "device_ns"), ("busy", "busy_ns"), ("idle", "gap_ns"),
     ("read", "dram_read_bytes"), ("written", "dram_write_bytes"), ("regs", "registers_count"),
@@ -155,14 +157,11 @@ def _pair_table(pairs: Sequence[RegionPair], depth: int | None) -> Table:
 
 
 def _moved(change: Change) -> Text:
-    """A change as words and colour: green where it improved by more than 2 %."""
+    """A change as words and colour: green where it is better, red where it is worse."""
     text = write_change(change.ratio)
     if change.ratio is None and change.delta is not None:
         text = write(change.delta, change.unit, signed=True)
-    if change.ratio is None or abs(change.ratio - 1) <= 0.02 or change.better == "none":
-        return Text(text)
-    improved = (change.ratio < 1) == (change.better == "lower")
-    return Text(text, style=_GOOD if improved else _BAD)
+    return Text(text, style=_STYLES.get(change.verdict, ""))
 
 
 def _findings(rows: Sequence[Finding]) -> RenderableType:
