@@ -8,16 +8,16 @@ from os import PathLike
 from os.path import isfile
 from pathlib import Path
 
+from tracekit import compare as rules
 from tracekit.analyze import analyze
 from tracekit.analyze import idle_report as idle_report
 from tracekit.compare import compare
-from tracekit.compare import findings as findings
-from tracekit.compare import main_region as main_region
 from tracekit.errors import InputError
 from tracekit.model import manifest
-from tracekit.model.report import Comparison, Report
+from tracekit.model.report import Comparison, RegionPair, Report
 from tracekit.model.trace import Trace
 from tracekit.read import add_counters, read_trace
+from tracekit.render.words import Row, rows
 
 _SLOW_TABLES = ("kernels", "calls", "ranges")
 _BARE_FILES = {".sqlite", ".ncu-rep", ".csv"}
@@ -59,6 +59,16 @@ def diff(
     """
     reports = [side if isinstance(side, Report) else report(side) for side in (base, test)]
     return compare(reports[0], reports[1], rename=rename, waive=waive)
+
+
+def main_region(comparison: Comparison) -> RegionPair | None:
+    """The root that both sides have and that costs the base the most device time; None where no root is paired."""
+    return rules.main_region(comparison.regions)
+
+
+def findings(comparison: Comparison, pair: RegionPair | None = None) -> tuple[Row, ...]:
+    """The five rows for a region in words, by default for the main one; none where no root is paired."""
+    return rows(rules.findings(comparison, pair))
 
 
 def samples_directory() -> Path:

@@ -212,6 +212,7 @@ def _capture(trace: Trace) -> dict[str, Any]:
         "conditions": dict(trace.conditions),
         "environment": dict(manifest.environment) if manifest else {},
         "quality": _rows(trace.table("quality")),
+        "lower_bound_bytes": manifest.ran.get("lower_bound_bytes") if manifest else None,
         "tool": trace.tool,
         "tool_version": trace.tool_version,
         "graph_trace": trace.graph_trace,

@@ -6,12 +6,26 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from tracekit.compare.align import align
+from tracekit.compare.answer import answer
 from tracekit.compare.conditions import check_conditions, differing_environment, refuse
 from tracekit.compare.drift import drift_control
+from tracekit.compare.findings import findings, main_region
 from tracekit.compare.kernels import match_kernels
 from tracekit.compare.quality import computes_wrong, quality_notes
 from tracekit.compare.statistics import ENOUGH, Sample, estimate
-from tracekit.model.report import Change, Comparison, Latency, Metric, Region, RegionPair, Report
+from tracekit.compare.waterfall import traced_waterfall, untraced_waterfall
+from tracekit.model.report import (
+    Change,
+    Comparison,
+    DriftControl,
+    Latency,
+    Metric,
+    Region,
+    RegionDelta,
+    RegionPair,
+    Report,
+    Waterfall,
+)
 from tracekit.model.tables import BENCH, DRAM_KINDS, REGION_METRICS
 from tracekit.model.units import Unit, write
 from tracekit.model.verdict import MARGIN, judge_figures, reconsidered
@@ -40,17 +54,41 @@ def compare(
     notes += [*quality_notes("base", base), *quality_notes("test", test), *_differing_clocks(base, test)]
     wrong = computes_wrong(test)
     drift = drift_control(base, test)
-    return Comparison(
+    pairs = tuple(_pair(b, t, wrong) for b, t in alignment.pairs)
+    latency = _latency(base, test, wrong)
+    main = main_region(pairs)
+    waterfalls, deltas = _accounts(main, pairs, base, test, latency, drift)
+    compared = Comparison(
         base=base,
         test=test,
         comparable=True,
         mismatches=mismatches,
         unknown=unknown,
-        regions=tuple(_pair(b, t, wrong) for b, t in alignment.pairs),
-        latency=_latency(base, test, wrong),
+        regions=pairs,
+        latency=latency,
         drift=drift,
         notes=(*notes, drift.sentence, *_notes_of("base", base), *_notes_of("test", test)),
+        answer=answer(main, pairs, base, test, latency, drift, waterfalls),
+        waterfalls=waterfalls,
+        region_deltas=deltas,
     )
+    return replace(compared, findings=findings(compared))
+
+
+def _accounts(
+    main: RegionPair | None,
+    pairs: Sequence[RegionPair],
+    base: Report,
+    test: Report,
+    latency: Mapping[str, Change],
+    drift: DriftControl,
+) -> tuple[tuple[Waterfall, ...], tuple[RegionDelta, ...]]:
+    """The waterfalls that can be made, the untraced one first, and the deltas by region."""
+    if main is None:
+        return (), ()
+    traced, deltas = traced_waterfall(main, pairs, base, test)
+    both = (untraced_waterfall(main, base, test, latency, drift), traced)
+    return tuple(waterfall for waterfall in both if waterfall is not None), deltas
 
 
 def _notes_of(side: str, report: Report) -> list[str]:

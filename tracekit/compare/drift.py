@@ -48,4 +48,4 @@ def drift_control(base: Report, test: Report) -> DriftControl:
         sentence = f"{what}: no drift between the captures."
     else:
         sentence = f"{what}: clocks, temperature or cache state differ between the captures, and deltas include that."
-    return DriftControl(len(shared), base_ns, test_ns, ratio, sentence)
+    return DriftControl(len(shared), base_ns, test_ns, ratio, sentence, share >= LEAST_SHARE)

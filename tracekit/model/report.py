@@ -207,6 +207,7 @@ class DriftControl:
     """Kernels that both sides run alike: their change shows clocks or temperature, not the kernel change.
 
     ``ratio`` is the test side's median durations over the base side's, weighted by base time; None without any.
+    ``enough`` is whether they are enough of the base's kernel time to tell anything.
     """
 
     kernels: int
@@ -214,22 +215,133 @@ class DriftControl:
     test_ns: float
     ratio: float | None
     sentence: str
+    enough: bool = False
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that a reason or a finding cites. ``side`` is base, test, delta (test - base), ratio, both or limit."""
+
+    name: str
+    value: float | int | str | None
+    unit: str
+    side: str
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a step became faster or slower: a code, the figures it rests on, and what it adds to a step where known.
+
+    ``role`` is because (it goes the way of the whole change), although (against it), limit (it bounds what the change
+    could do) or doubt (it weakens the comparison). ``effect_ns`` is negative where it saves time; ``measured`` is
+    False where it is an estimate from a model and not a difference of measured times.
+    """
+
+    code: str
+    role: str
+    effect_ns: float | None
+    measured: bool
+    figures: tuple[Figure, ...]
+    path: Path | None = None
+
+    def figure(self, name: str, side: str) -> float | int | str | None:
+        """The value of a figure; None where it is missing or not cited."""
+        return figure(self.figures, name, side)
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A row of the five-row table: what was compared, both sides in words, and what the difference means."""
+    """A row of the five-row table as data: its topic's code, the figures of both sides, and codes of what they mean.
+
+    ``topic`` is launches, dram, resources, blocks or latency. ``path`` is the region that the figures are from.
+    """
 
     topic: str
-    base: str
-    test: str
-    delta: str
-    meaning: str
+    figures: tuple[Figure, ...]
+    meaning: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    path: Path
+
+    def figure(self, name: str, side: str) -> float | int | str | None:
+        """The value of a figure; None where it is missing or not cited."""
+        return figure(self.figures, name, side)
+
+
+def figure(figures: tuple[Figure, ...], name: str, side: str) -> float | int | str | None:
+    """The value of the figure of that name and side; None where there is none."""
+    return next((item.value for item in figures if (item.name, item.side) == (name, side)), None)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a waterfall: what changed, and by how many ns from base to test. ``measured`` as of a reason."""
+
+    name: str
+    delta_ns: int
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    """From the base's time to the test's: ``base_ns`` plus every step's ``delta_ns`` is ``test_ns``, exactly.
+
+    ``basis`` is untraced (medians of untraced latency, under ``protocol``) or traced (the ledger of ``instances`` root
+    instances of each side, those closest to the median wall: totals over them). ``idle_parts`` are the traced gap parts
+    of both sides a step, (name, base, test): they explain exposed time and do not measure it. ``dilation`` is each
+    side's traced wall over its untraced latency. ``figures`` are what the split of busy time was computed from.
+    """
+
+    basis: str
+    protocol: str | None
+    path: Path
+    instances: int
+    base_ns: int
+    test_ns: int
+    steps: tuple[Step, ...]
+    idle_parts: tuple[tuple[str, float | None, float | None], ...] = ()
+    dilation: tuple[float | None, float | None] = (None, None)
+    figures: tuple[Figure, ...] = ()
+
+
+@dataclass(frozen=True)
+class RegionDelta:
+    """Charged device time of a region over the traced waterfall's instances of both sides, in ns.
+
+    ``direct_delta_ns`` leaves out the regions inside it: over all regions of a root they sum to the root's delta.
+    """
+
+    path: Path
+    base_ns: int
+    test_ns: int
+    delta_ns: int
+    direct_delta_ns: int
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Did it help? The verdict of the whole comparison, what it rests on, and the reasons in order of contribution.
+
+    ``basis`` is untraced or traced (then nothing untraced was measured on both sides), or none. ``change`` is fusion
+    where fewer kernels remain, else change; ``subject`` decode, prefill or step. ``interval`` is the ratio test / base.
+    """
+
+    verdict: Verdict
+    basis: str
+    protocol: str | None
+    change: str
+    subject: str
+    path: Path | None
+    interval: Interval | None
+    reasons: tuple[Reason, ...]
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two captures, compared."""
+    """Two captures, compared.
+
+    ``findings`` are the five rows of the main region, ``matching`` says what regions are: ranges (NVTX), steps (found
+    from the repeating sequence of launches) or trace (everything as one).
+    """
 
     base: Report
     test: Report
@@ -240,3 +352,8 @@ class Comparison:
     latency: Mapping[str, Change]
     drift: DriftControl
     notes: tuple[str, ...] = ()
+    answer: Answer | None = None
+    findings: tuple[Finding, ...] = ()
+    waterfalls: tuple[Waterfall, ...] = ()
+    region_deltas: tuple[RegionDelta, ...] = ()
+    matching: str = "ranges"

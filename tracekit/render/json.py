@@ -8,7 +8,19 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tracekit.errors import NotComparableError
-from tracekit.model.report import Change, Comparison, KernelTotal, Metric, RegionPair, Report
+from tracekit.model.report import (
+    Change,
+    Comparison,
+    Finding,
+    KernelTotal,
+    Metric,
+    Reason,
+    RegionPair,
+    Report,
+    Waterfall,
+)
+from tracekit.model.verdict import MARGIN
+from tracekit.render.words import headline, reason_words, rows
 
 SCHEMA_VERSION: Final = 1
 
@@ -52,10 +64,63 @@ def diff_json(comparison: Comparison) -> str:
             "unknown": comparison.unknown,
             "latency": {name: asdict(change) for name, change in comparison.latency.items()},
             "drift": asdict(comparison.drift),
+            "answer": _answer(comparison),
+            "findings": [_finding(finding) for finding in comparison.findings],
+            "waterfalls": [_waterfall(waterfall) for waterfall in comparison.waterfalls],
+            "region_deltas": [asdict(delta) for delta in comparison.region_deltas],
+            "matching": comparison.matching,
+            "margin": MARGIN,
             "notes": comparison.notes,
             "regions": [_pair(pair) for pair in comparison.regions],
         }
     )
+
+
+def _answer(comparison: Comparison) -> dict[str, Any] | None:
+    if comparison.answer is None:
+        return None
+    answer = comparison.answer
+    return {
+        "verdict": answer.verdict,
+        "sentence": headline(comparison),
+        "basis": answer.basis,
+        "protocol": answer.protocol,
+        "change": answer.change,
+        "subject": answer.subject,
+        "path": answer.path,
+        "interval": asdict(answer.interval) if answer.interval else None,
+        "reasons": [_reason(reason) for reason in answer.reasons],
+    }
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "code": reason.code,
+        "role": reason.role,
+        "effect_ns": reason.effect_ns,
+        "measured": reason.measured,
+        "path": reason.path,
+        "sentence": reason_words(reason),
+        "figures": [asdict(figure) for figure in reason.figures],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    (row,) = rows([finding])
+    return {
+        "topic": finding.topic,
+        "path": finding.path,
+        "meaning": finding.meaning,
+        "reasons": [reason.code for reason in finding.reasons],
+        "figures": [asdict(figure) for figure in finding.figures],
+        "words": asdict(row),
+    }
+
+
+def _waterfall(waterfall: Waterfall) -> dict[str, Any]:
+    parts = [{"name": name, "base_ns": base, "test_ns": test} for name, base, test in waterfall.idle_parts]
+    base, test = waterfall.dilation
+    return asdict(waterfall) | {"idle_parts": parts, "dilation": {"base": base, "test": test}}
 
 
 def refusal_json(error: NotComparableError) -> str:

@@ -12,11 +12,12 @@ import streamlit as st
 from tracekit.errors import InputError, NotComparableError, TracekitError
 from tracekit.model.labels import Path
 from tracekit.model.manifest import CONDITIONS
-from tracekit.model.report import Change, Comparison, Finding, KernelTotal, Latency, Mismatch, RegionPair, Report
+from tracekit.model.report import Change, Comparison, KernelTotal, Latency, Mismatch, RegionPair, Report
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
 from tracekit.model.verdict import Verdict
 from tracekit.render.charts import GAP_COLORS, SIDE_COLORS, gap_chart, gap_metric, latency_chart
+from tracekit.render.words import Row
 
 _ROWS_SHOWN: Final = 14
 """A table with more rows scrolls."""
@@ -175,7 +176,7 @@ def _latency_table(comparison: Comparison) -> None:
     _table("latency", ["protocol", "side", "median", "p20 to p80", "processes", "change"], rows, right=(2, 3, 4, 5))
 
 
-def findings(pair: RegionPair, rows: Sequence[Finding]) -> None:
+def findings(pair: RegionPair, rows: Sequence[Row]) -> None:
     """The five rows of "did fusion help?" for the selected region."""
     _section("Did it help?", f"{_in_words(pair)}: medians over {_instances(pair)}.")
     _cards(pair.metrics)

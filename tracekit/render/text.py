@@ -12,10 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.model.labels import Path
-from tracekit.model.report import Change, Comparison, Finding, Metric, Region, RegionPair, Report
+from tracekit.model.report import Change, Comparison, Metric, Region, RegionPair, Report, Waterfall
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
 from tracekit.model.verdict import Verdict
+from tracekit.render.words import STEPS, Row, dilation_words, gap_doc, headline, reason_words
 
 _NAME_WIDTH: Final = 50
 _QUALIFIERS: Final = re.compile(r"^void |\b[A-Za-z_]\w*::|<unnamed>::|\((?:unsigned )?(?:int|long)\)(?=\d)")
@@ -44,13 +45,15 @@ def show_text(report: Report, *, depth: int | None = None) -> RenderableType:
 
 
 def diff_text(
-    comparison: Comparison, rows: Sequence[Finding], main: RegionPair | None, *, depth: int | None = None
+    comparison: Comparison, rows: Sequence[Row], main: RegionPair | None, *, depth: int | None = None
 ) -> RenderableType:
     """A comparison: what was compared, the five rows for the main region, then every region."""
     return Group(
         _capture(comparison.base.capture, "base"),
         _capture(comparison.test.capture, "test"),
+        *_answer(comparison),
         _findings(rows),
+        *(_waterfall(waterfall) for waterfall in comparison.waterfalls),
         _pair_table(comparison.regions, depth),
         _legend("charged", "busy", "idle"),
         _kernel_table(main),
@@ -164,7 +167,42 @@ def _moved(change: Change) -> Text:
     return Text(text, style=_STYLES.get(change.verdict, ""))
 
 
-def _findings(rows: Sequence[Finding]) -> RenderableType:
+def _answer(comparison: Comparison) -> list[RenderableType]:
+    """The first sentence, and every reason with what it adds to a step."""
+    answer = comparison.answer
+    if answer is None:
+        return []
+    style = _STYLES.get(answer.verdict, "yellow")
+    lines: list[RenderableType] = [Text(_literal(headline(comparison)), style=f"bold {style}")]
+    for reason in answer.reasons:
+        size = "" if reason.effect_ns is None else write(reason.effect_ns, Unit.NS, signed=True)
+        size += "" if reason.measured or not size else " at most"
+        lines.append(Text.assemble((f"  {reason.role:9}", _MUTED), f"{size:>20}  ", _literal(reason_words(reason))))
+    return lines
+
+
+def _waterfall(waterfall: Waterfall) -> RenderableType:
+    """From base to test in steps that sum to it; with the traced gap parts beside the exposed time."""
+    of = waterfall.instances
+    titles = {
+        "untraced": f"Where the time went: untraced latency, {waterfall.protocol}, median over processes",
+        "traced": f"The traced step's ledger, which tracing stretches: mean of {of} typical instances a side",
+    }
+    table = _table("", "time", "what it is", title=titles[waterfall.basis], left=(0, 2))
+    table.add_row("base", write(waterfall.base_ns / of, Unit.NS), "")
+    for step in waterfall.steps:
+        text = write(step.delta_ns / of, Unit.NS, signed=True)
+        color = "" if not step.delta_ns else "green" if step.delta_ns < 0 else "red"
+        what = STEPS.get(step.name) or gap_doc(step.name)
+        table.add_row(f"  {step.name}", Text(text, style=color), what + ("" if step.measured else " (a model)"))
+    table.add_row("test", write(waterfall.test_ns / of, Unit.NS), "")
+    if waterfall.basis == "untraced":
+        table.caption = dilation_words(waterfall)
+        table.caption_justify = "left"
+    return table
+
+
+def _findings(rows: Sequence[Row]) -> RenderableType:
     table = _table("compare", "base", "test", "difference", "what it means", left=(0, 1, 2, 3, 4), lines=True)
     for row in rows:
         cells = (row.base, row.test, row.delta, row.meaning)

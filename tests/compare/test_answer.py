@@ -1,0 +1,259 @@
+"""The answer on real captures: verdicts, reasons in their order, waterfalls that close, quality before speed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tracekit import pipeline
+from tracekit.compare.quality import failed_checks
+from tracekit.model.report import Comparison, Latency, Report
+from tracekit.model.verdict import Verdict
+from tracekit.render.json import diff_json
+from tracekit.render.words import headline, reason_words
+
+SAMPLES = Path(__file__).parents[2] / "sample_traces"
+PAIRS = (
+    ("decode_unfused", "decode_fused"), ("prefill_unfused", "prefill_fused"), ("decode_unfused", "decode_spilling"),
+    ("decode_fused", "decode_spilling"), ("decode_unfused", "decode_unfused_graph"),
+    ("decode_unfused_graph", "decode_fused"),
+)  # fmt: skip
+
+
+@cache
+def report(name: str) -> Report:
+    return pipeline.report(SAMPLES / name)
+
+
+@cache
+def compared(base: str, test: str) -> Comparison:
+    return pipeline.diff(report(base), report(test), waive=("graph_mode",))
+
+
+def because(comparison: Comparison) -> list[str]:
+    return [reason.code for reason in comparison.answer.reasons if reason.role == "because"]
+
+
+def codes(comparison: Comparison) -> set[str]:
+    return {reason.code for reason in comparison.answer.reasons}
+
+
+def reason(comparison: Comparison, code: str):
+    return next(reason for reason in comparison.answer.reasons if reason.code == code)
+
+
+def with_latency(report: Report, *us: float) -> Report:
+    samples = tuple(value * 1000 for value in us)
+    entry = Latency("synchronized", len(us), sorted(samples)[len(us) // 2], min(samples), max(samples), samples)
+    return replace(report, latency=(replace(entry, blocks=tuple(range(len(us)))),))
+
+
+def checked(report: Report, *, passed: bool) -> Report:
+    check = {"check": "relative L2", "reference": "float64", "error": 1.0, "tolerance": 0.1, "passed": passed}
+    return replace(report, capture={**report.capture, "quality": [check]})
+
+
+def test_decode_helped_for_the_launches_and_then_the_kernels() -> None:
+    comparison = compared("decode_unfused", "decode_fused")
+    answer = comparison.answer
+    assert (answer.verdict, answer.basis, answer.change, answer.subject) == (
+        Verdict.BETTER, "untraced", "fusion", "decode",
+    )  # fmt: skip
+    assert because(comparison) == ["launches_removed", "kernels_replaced_faster"]
+    launches = reason(comparison, "launches_removed")
+    assert launches.figure("kernel_count", "delta") == -40
+    assert launches.effect_ns == pytest.approx(488_650 - 750_750 - (374_396 - 437_738.5), abs=1)
+    assert headline(comparison).startswith("Fusion helped decode by 31.1 % (6.5 to 49.2 %), because 40 of 64 kernels")
+
+
+def test_decode_bytes_stayed_since_the_intermediates_are_reused_within_l2() -> None:
+    found = reason(compared("decode_unfused", "decode_fused"), "intermediates_in_l2")
+    assert found.path[-1] == "residual_rmsnorm"
+    assert found.figure("reuse_distance_bytes", "base") < found.figure("l2_bytes", "limit") == 62_914_560
+    assert found.figure("dram_bytes", "ratio") == pytest.approx(1, abs=0.02)
+
+
+def test_prefill_is_undetermined_by_one_process_and_its_layer_moved_a_fifth_fewer_bytes() -> None:
+    comparison = compared("prefill_unfused", "prefill_fused")
+    assert comparison.answer.verdict is Verdict.UNDETERMINED
+    assert comparison.answer.subject == "prefill"
+    assert 0.88 < comparison.answer.interval.value < 0.92
+    moved = reason(comparison, "dram_bytes_removed")
+    assert moved.path[-1] == "layer1"
+    assert moved.figure("dram_bytes", "ratio") == pytest.approx(0.777, abs=0.002)
+    assert moved.figure("cache_state", "both") == "in_model"
+    assert "intermediates_in_l2" not in codes(comparison)
+    assert reason(comparison, "traced_faster_than_untraced").role == "doubt"
+
+
+@pytest.mark.parametrize("base", ["decode_unfused", "decode_fused"])
+def test_the_spilling_kernel_is_slow_for_its_grid_first_and_its_spills_second(base: str) -> None:
+    comparison = compared(base, "decode_spilling")
+    assert comparison.answer.verdict is Verdict.WORSE
+    assert comparison.answer.basis == "traced"
+    assert because(comparison)[:2] == ["grid_too_small", "spills_minor"]
+    grid, spills = (reason(comparison, code) for code in because(comparison)[:2])
+    assert grid.figure("grid_blocks", "test") == 56
+    assert grid.figure("sm_count", "limit") == 132
+    assert spills.figure("spill_instruction_count", "test") == 277_088
+    assert spills.figure("spill_bytes", "test") == pytest.approx(35.5e6, rel=0.01)
+    assert "not the main cause" in reason_words(spills)
+
+
+def test_a_graph_saves_the_host_time_and_says_so() -> None:
+    comparison = compared("decode_unfused", "decode_unfused_graph")
+    assert because(comparison) == ["launched_by_graph"]
+    assert "kernels_replaced_faster" not in codes(comparison)
+
+
+def test_graph_against_graph_helps_by_the_kernels_own_time_alone() -> None:
+    """The fused step as a graph took 385 us against 441: its 24 kernels, launched by one call as the 64 are."""
+    base = with_latency(report("decode_unfused_graph"), 441, 442, 440, 441, 442, 441)
+    fused = report("decode_fused")
+    graphed = tuple(
+        replace(
+            region,
+            metrics={**region.metrics, "launch_call_count": replace(region.metrics["launch_call_count"], value=1)},
+        )
+        for region in fused.regions
+    )
+    comparison = pipeline.diff(
+        base, with_latency(replace(fused, regions=graphed), 385, 386, 384, 385, 386, 385), waive=["graph_mode"]
+    )
+    assert comparison.answer.verdict is Verdict.BETTER
+    assert because(comparison)[0] == "kernels_replaced_faster"
+    assert "launches_removed" not in codes(comparison)
+    assert reason(comparison, "already_graph_captured").role == "limit"
+
+
+@pytest.mark.parametrize(("base", "test"), PAIRS)
+def test_waterfalls_close_to_the_nanosecond(base: str, test: str) -> None:
+    comparison = compared(base, test)
+    assert comparison.waterfalls
+    for waterfall in comparison.waterfalls:
+        assert waterfall.base_ns + sum(step.delta_ns for step in waterfall.steps) == waterfall.test_ns
+    bases = {waterfall.basis: waterfall for waterfall in comparison.waterfalls}
+    both_measured = all(report(name).latency for name in (base, test))
+    assert ("untraced" in bases) == both_measured
+    if both_measured:
+        change = comparison.latency["synchronized"]
+        assert (bases["untraced"].base_ns, bases["untraced"].test_ns) == (round(change.base), round(change.test))
+
+
+@pytest.mark.parametrize(("base", "test"), PAIRS)
+def test_deltas_by_region_add_up_to_the_roots(base: str, test: str) -> None:
+    comparison = compared(base, test)
+    deltas = {delta.path: delta for delta in comparison.region_deltas}
+    root = deltas[comparison.answer.path]
+    assert sum(delta.direct_delta_ns for delta in deltas.values()) == root.delta_ns == root.test_ns - root.base_ns
+    if base != "decode_unfused_graph" and test != "decode_unfused_graph":
+        layers = [delta.delta_ns for path, delta in deltas.items() if len(path) == 2]
+        assert sum(layers) + root.direct_delta_ns == root.delta_ns
+
+
+def test_the_traced_ledger_is_that_of_typical_instances() -> None:
+    (traced,) = [w for w in compared("decode_unfused", "decode_fused").waterfalls if w.basis == "traced"]
+    frame = report("decode_unfused").frames["instances"]
+    walls = frame[frame["depth"] == 0]["wall_ns"].astype("int64")
+    closest = walls[(walls - walls.median()).abs().sort_values(kind="stable").index[: traced.instances]]
+    assert traced.base_ns == closest.sum()
+
+
+@pytest.mark.parametrize("name", sorted({name for pair in PAIRS for name in pair}))
+def test_a_trace_against_itself_is_the_same_everywhere(name: str) -> None:
+    comparison = compared(name, name)
+    assert comparison.answer.verdict is Verdict.SAME
+    verdicts = {change.verdict for pair in comparison.regions for change in pair.metrics.values()}
+    assert verdicts <= {Verdict.SAME, Verdict.UNMEASURED}
+    assert all(change.verdict is Verdict.SAME for change in comparison.latency.values())
+    assert not because(comparison)
+    assert all(step.delta_ns == 0 for waterfall in comparison.waterfalls for step in waterfall.steps)
+    assert all(delta.delta_ns == 0 for delta in comparison.region_deltas)
+
+
+FLIPPED = {Verdict.BETTER: Verdict.WORSE, Verdict.WORSE: Verdict.BETTER}
+
+
+@pytest.mark.parametrize(("base", "test"), PAIRS)
+def test_swapping_the_sides_flips_every_sign_and_verdict(base: str, test: str) -> None:
+    there, back = compared(base, test), compared(test, base)
+    assert back.answer.verdict is FLIPPED.get(there.answer.verdict, there.answer.verdict)
+    for waterfall, other in zip(there.waterfalls, back.waterfalls, strict=True):
+        assert (waterfall.base_ns, waterfall.test_ns) == (other.test_ns, other.base_ns)
+        assert {s.name: s.delta_ns for s in waterfall.steps} == {s.name: -s.delta_ns for s in other.steps}
+    backward = {(pair.base_path, pair.test_path): pair for pair in back.regions}
+    for pair in there.regions:
+        for name, change in pair.metrics.items():
+            swapped = backward[pair.test_path, pair.base_path].metrics[name]
+            assert swapped.verdict is FLIPPED.get(change.verdict, change.verdict)
+            assert swapped.delta == (None if change.delta is None else -change.delta)
+
+
+def test_faster_but_wrong_is_never_better() -> None:
+    wrong = checked(report("decode_fused"), passed=False)
+    assert failed_checks(wrong) == ("relative L2",)
+    comparison = pipeline.diff(report("decode_unfused"), wrong)
+    assert comparison.answer.verdict is Verdict.WRONG
+    assert headline(comparison).startswith("Faster but wrong: fusion made decode faster by 31.1 %")
+    assert '"better"' not in json.dumps([change.verdict for change in every_change(comparison)])
+    assert any("quality checks failed: relative L2" in note for note in comparison.notes)
+    right = pipeline.diff(report("decode_unfused"), checked(report("decode_fused"), passed=True))
+    assert right.answer.verdict is Verdict.BETTER
+    slower = pipeline.diff(report("decode_fused"), checked(report("decode_unfused"), passed=False))
+    assert slower.answer.verdict is Verdict.WORSE
+
+
+def every_change(comparison: Comparison):
+    yield from comparison.latency.values()
+    for pair in comparison.regions:
+        yield from pair.metrics.values()
+
+
+def test_without_untraced_latency_busy_and_wall_must_agree() -> None:
+    bare = [replace(report(name), latency=()) for name in ("decode_unfused", "decode_fused")]
+    comparison = pipeline.diff(*bare)
+    assert (comparison.answer.verdict, comparison.answer.basis) == (Verdict.BETTER, "traced")
+    assert "By the traces alone" in headline(comparison)
+    # The graph took less wall time and as much busy time: the traces cannot tell how much of that is the tracer's.
+    graph = pipeline.diff(bare[0], replace(report("decode_unfused_graph"), latency=()), waive=["graph_mode"])
+    assert graph.answer.verdict is Verdict.UNDETERMINED
+
+
+def test_drift_withholds_a_traced_verdict_that_it_could_explain() -> None:
+    base = replace(report("decode_fused"), latency=())
+    launches = base.frames["launches"]
+    slower = replace(
+        base,
+        frames={**base.frames, "launches": launches.assign(median_ns=launches["median_ns"] * 1.1)},
+        regions=tuple(
+            replace(
+                region,
+                metrics={
+                    name: replace(metric, value=metric.value * 1.1) if name in ("wall_ns", "busy_ns") else metric
+                    for name, metric in region.metrics.items()
+                },
+            )
+            if len(region.path) == 1
+            else region
+            for region in base.regions
+        ),
+    )
+    comparison = pipeline.diff(base, slower)
+    assert comparison.answer.verdict is Verdict.UNDETERMINED
+    assert reason(comparison, "drift_between_sides").figure("shared_kernel_time", "ratio") == pytest.approx(1.1)
+
+
+def test_the_json_has_the_data_and_the_sentences() -> None:
+    data = json.loads(diff_json(compared("decode_unfused", "decode_fused")))
+    assert data["answer"]["verdict"] == data["latency"]["synchronized"]["verdict"] == "better"
+    assert [finding["topic"] for finding in data["findings"]] == ["launches", "dram", "resources", "blocks", "latency"]
+    for found in data["answer"]["reasons"]:
+        assert found["figures"]
+        assert found["sentence"]
+        assert {"name", "value", "unit", "side"} == set(found["figures"][0])
+    assert data["latency"]["synchronized"]["estimate"]["decided_by"] == "robust"
+    assert data["regions"][0]["metrics"]["kernel_count"]["verdict"] == "better"

@@ -1,0 +1,88 @@
+"""Answers "did it help?" for the main region: one verdict, what it rests on, and the reasons in order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from tracekit.compare.quality import computes_wrong
+from tracekit.compare.reasons import Case, reasons
+from tracekit.compare.waterfall import drifted, preferred_protocol
+from tracekit.model import labels
+from tracekit.model.report import Answer, Change, DriftControl, Interval, Reason, RegionPair, Report, Waterfall
+from tracekit.model.verdict import MARGIN, Verdict, judge, reconsidered
+
+_PHASES: Final = ("prefill", "decode")
+
+
+def answer(
+    pair: RegionPair | None,
+    pairs: Sequence[RegionPair],
+    base: Report,
+    test: Report,
+    latency: Mapping[str, Change],
+    drift: DriftControl,
+    waterfalls: Sequence[Waterfall],
+) -> Answer:
+    """The verdict on untraced latency where both sides have it; else on the traced step, where that can tell."""
+    fusion = "fusion" if _fewer_kernels(pair) else "change"
+    subject = _subject(pair, base)
+    protocol = preferred_protocol(latency)
+    path = pair.path if pair else None
+    main = next((w for w in waterfalls if w.basis == "untraced"), next(iter(waterfalls), None))
+    why: tuple[Reason, ...] = ()
+    if pair is not None:
+        total = (main.test_ns - main.base_ns) / main.instances if main else None
+        why = reasons(Case(pair, pairs, base, test, drift, main), total)
+    if protocol is not None:
+        found = latency[protocol].estimate
+        assert found is not None
+        verdict = latency[protocol].verdict or found.verdict
+        return Answer(verdict, "untraced", protocol, fusion, subject, path, found.interval, why)
+    if pair is None:
+        return Answer(Verdict.UNMEASURED, "none", None, fusion, subject, path, None, why)
+    verdict, ratio = _traced(pair, drift)
+    wrong = computes_wrong(test)
+    interval = Interval(ratio, None, None) if ratio is not None else None
+    return Answer(reconsidered(verdict, wrong=wrong) or verdict, "traced", None, fusion, subject, path, interval, why)
+
+
+def _traced(pair: RegionPair, drift: DriftControl) -> tuple[Verdict, float | None]:
+    """What one trace a side tells: the verdict on which busy and wall time agree, each a bound of the untraced time.
+
+    Tracing stretches the host's part alone, so the untraced step lies between its busy and its traced wall time. Where
+    one moved without the other, or only by as much as the shared kernels drifted, the traces do not tell.
+    """
+    wall, busy = (pair.metrics.get(name) for name in ("wall_ns", "busy_ns"))
+    outer = wall if wall is not None and wall.ratio is not None else pair.metrics.get("device_ns")
+    if outer is None or outer.ratio is None:
+        return Verdict.UNMEASURED, None
+    if busy is None or busy.ratio is None:
+        return Verdict.UNDETERMINED, outer.ratio
+    low, high = sorted((outer.ratio, busy.ratio))
+    if drifted(drift) and drift.ratio is not None:
+        low, high = min(low, low / drift.ratio), max(high, high / drift.ratio)
+    return judge(low, high, "lower", MARGIN) or Verdict.UNDETERMINED, outer.ratio
+
+
+def _fewer_kernels(pair: RegionPair | None) -> bool:
+    kernels = pair.metrics.get("kernel_count") if pair else None
+    return bool(kernels and kernels.delta is not None and kernels.delta < 0)
+
+
+def _subject(pair: RegionPair | None, base: Report) -> str:
+    """What a step is, where its label or the conditions tell: decode, prefill; else a step."""
+    label = pair.path[0] if pair else ""
+    root = labels.parse_root(label)
+    said = root.phase if root else label
+    for phase in _PHASES:
+        if phase in said.lower():
+            return phase
+    tokens = root.tokens if root else base.capture["conditions"].get("input_tokens")
+    if not isinstance(tokens, int):
+        return "step"
+    return "decode" if tokens == 1 else "prefill" if tokens >= _PREFILL_TOKENS else "step"
+
+
+_PREFILL_TOKENS: Final = 128
+"""A step of fewer tokens may be a batch of decodes."""
