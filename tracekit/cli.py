@@ -17,6 +17,8 @@ from tracekit.errors import NotComparableError, TracekitError, UsageError
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from tracekit.model.report import Comparison, Gate
+
 app = typer.Typer(
     name="tracekit",
     help='Answers "did this kernel change help, by how much, and why?" from Nsight reports.',
@@ -32,6 +34,16 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class DiffFormat(StrEnum):
+    """How a comparison is written: markdown suits a pull-request comment, html is one self-contained page."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JUNIT = "junit"
 
 
 TraceArgument = Annotated[
@@ -114,16 +126,29 @@ def diff(
     waive: Annotated[
         list[str] | None, typer.Option("--waive", metavar="CONDITION", help="Compare although CONDITION differs.")
     ] = None,
-    format: FormatOption = Format.TEXT,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="RULE",
+            help="Exit 1 where [REGION:] METRIC OP LIMIT holds: 'latency_ns > +2%', '*/norm: dram_read_bytes > +5%'.",
+        ),
+    ] = None,
+    format: Annotated[DiffFormat, typer.Option("--format", "-f", help="How to write the result.")] = DiffFormat.TEXT,
     output: OutputOption = None,
     force: ForceOption = False,
     depth: DepthOption = None,
 ) -> None:
-    """Compare two captures of the same work: did it help, by how much, and why."""
+    """Compare two captures of the same work: did it help, by how much, and why.
+
+    With --fail-on it is a gate: exit 1 where a rule failed, 4 where one cannot be told, 3 where the captures are not
+    comparable, 2 where a rule matches nothing.
+    """
     _refuse_overwrite(output, force, base, test, *base_counters or (), *test_counters or ())
     from tracekit import pipeline
 
     renames = [_rename(item) for item in rename or ()]
+    rules = [pipeline.parse_rule(rule) for rule in fail_on or ()]
     reports = (
         pipeline.report(base, counters=base_counters or ()),
         pipeline.report(test, counters=test_counters or ()),
@@ -131,20 +156,63 @@ def diff(
     try:
         comparison = pipeline.diff(*reports, rename=renames, waive=waive or ())
     except NotComparableError as error:
-        if format is Format.JSON:
+        if format is not DiffFormat.TEXT:
+            _write(_refusal(error, format), output)
+        raise
+    gate = pipeline.judge_gate(comparison, rules) if rules else None
+    _write(_comparison(comparison, gate, format, depth), output)
+    if gate is not None and gate.exit_code:
+        sys.stderr.write(f"tracekit: the gate {'failed' if gate.exit_code == 1 else 'is undetermined'}\n")
+        raise typer.Exit(gate.exit_code)
+
+
+def _comparison(
+    comparison: Comparison, gate: Gate | None, format: DiffFormat, depth: int | None
+) -> str | RenderableType:
+    from tracekit import pipeline
+
+    rows, main_pair = pipeline.findings(comparison), pipeline.main_region(comparison)
+    match format:
+        case DiffFormat.JSON:
+            from tracekit.render.json import diff_json
+
+            return diff_json(comparison, gate)
+        case DiffFormat.MARKDOWN:
+            from tracekit.render.markdown import diff_markdown
+
+            return diff_markdown(comparison, rows, main_pair, gate)
+        case DiffFormat.HTML:
+            from tracekit.render.html import diff_html
+
+            return diff_html(comparison, rows, main_pair, gate)
+        case DiffFormat.JUNIT:
+            from tracekit.render.junit import diff_junit
+
+            return diff_junit(comparison, gate)
+        case _:
+            from tracekit.render.text import diff_text
+
+            return diff_text(comparison, rows, main_pair, depth=depth, gate=gate)
+
+
+def _refusal(error: NotComparableError, format: DiffFormat) -> str:
+    match format:
+        case DiffFormat.MARKDOWN:
+            from tracekit.render.markdown import refusal_markdown
+
+            return refusal_markdown(error)
+        case DiffFormat.HTML:
+            from tracekit.render.html import refusal_html
+
+            return refusal_html(error)
+        case DiffFormat.JUNIT:
+            from tracekit.render.junit import refusal_junit
+
+            return refusal_junit(error)
+        case _:
             from tracekit.render.json import refusal_json
 
-            _write(refusal_json(error), output)
-        raise
-    if format is Format.JSON:
-        from tracekit.render.json import diff_json
-
-        _write(diff_json(comparison), output)
-    else:
-        from tracekit.render.text import diff_text
-
-        main_pair = pipeline.main_region(comparison)
-        _write(diff_text(comparison, pipeline.findings(comparison), main_pair, depth=depth), output)
+            return refusal_json(error)
 
 
 @app.command(name="app")

@@ -12,6 +12,8 @@ from tracekit import compare as rules
 from tracekit.analyze import analyze
 from tracekit.analyze import idle_report as idle_report
 from tracekit.compare import compare
+from tracekit.compare import judge_gate as judge_gate
+from tracekit.compare import parse_rule as parse_rule
 from tracekit.errors import InputError
 from tracekit.model import manifest
 from tracekit.model.report import Comparison, RegionPair, Report

@@ -2,5 +2,6 @@
 
 from tracekit.compare.comparison import compare
 from tracekit.compare.findings import findings, main_region
+from tracekit.compare.gate import judge_gate, parse_rule
 
-__all__ = ["compare", "findings", "main_region"]
+__all__ = ["compare", "findings", "judge_gate", "main_region", "parse_rule"]

@@ -336,6 +336,51 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class GateCheck:
+    """One match of a gate's rule, judged: passed, failed, undetermined, or unmeasured beside others that are measured.
+
+    ``path`` is None for figures of the whole request, of which ``protocol`` says which. ``found`` is what was held
+    against ``limit``: a relative change, a difference or the test's figure, as ``kind`` says; ``low`` and ``high`` are
+    its interval where there is one.
+    """
+
+    rule: str
+    metric: str
+    path: Path | None
+    protocol: str | None
+    kind: str
+    outcome: str
+    found: float | None
+    low: float | None
+    high: float | None
+    limit: float
+    unit: str
+    base: float | int | str | None
+    test: float | int | str | None
+
+
+@dataclass(frozen=True)
+class Gate:
+    """Every check of a gate. ``outcome`` is failed, undetermined or passed: the worst of its rules."""
+
+    checks: tuple[GateCheck, ...]
+    failed_quality: tuple[str, ...] = ()
+
+    @property
+    def outcome(self) -> str:
+        """Failed where a check or the test's quality failed."""
+        found = {check.outcome for check in self.checks}
+        if self.failed_quality or "failed" in found:
+            return "failed"
+        return "undetermined" if "undetermined" in found else "passed"
+
+    @property
+    def exit_code(self) -> int:
+        """0 where all passed, 1 where one failed, 4 where one cannot be told."""
+        return {"passed": 0, "failed": 1, "undetermined": 4}[self.outcome]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Two captures, compared.
 

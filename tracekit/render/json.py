@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -12,6 +13,7 @@ from tracekit.model.report import (
     Change,
     Comparison,
     Finding,
+    Gate,
     KernelTotal,
     Metric,
     Reason,
@@ -52,7 +54,7 @@ def show_json(report: Report) -> str:
     )
 
 
-def diff_json(comparison: Comparison) -> str:
+def diff_json(comparison: Comparison, gate: Gate | None = None) -> str:
     """A comparison. ``path`` is the base's, or the test's where only the test has the region."""
     return _dump(
         {
@@ -71,6 +73,7 @@ def diff_json(comparison: Comparison) -> str:
             "matching": comparison.matching,
             "margin": MARGIN,
             "notes": comparison.notes,
+            "gate": _gate(gate),
             "regions": [_pair(pair) for pair in comparison.regions],
         }
     )
@@ -91,6 +94,17 @@ def _answer(comparison: Comparison) -> dict[str, Any] | None:
         "interval": asdict(answer.interval) if answer.interval else None,
         "reasons": [_reason(reason) for reason in answer.reasons],
     }
+
+
+def _gate(gate: Gate | None) -> dict[str, Any] | None:
+    """JSON has no infinity: what appeared from nothing has no relative change."""
+    if gate is None:
+        return None
+    checks = [
+        asdict(check) | {"found": None if check.found is None or math.isinf(check.found) else check.found}
+        for check in gate.checks
+    ]
+    return {"outcome": gate.outcome, "checks": checks, "failed_quality": gate.failed_quality}
 
 
 def _reason(reason: Reason) -> dict[str, Any]:

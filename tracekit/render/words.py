@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tracekit.model.report import Answer, Comparison, Estimate, Finding, Interval, Reason, Waterfall
+from tracekit.model.report import Answer, Comparison, Estimate, Finding, GateCheck, Interval, Reason, Waterfall
 from tracekit.model.tables import REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
 from tracekit.model.verdict import MARGIN, Verdict
+from tracekit.render.literal import clipped, literal, region_words
 
 _Value = float | int | str | None
 
@@ -207,7 +209,7 @@ def _replaced(r: Reason) -> str:
 
 
 def _where(r: Reason) -> str:
-    return f" in {' / '.join(r.path[1:])}" if r.path and len(r.path) > 1 else ""
+    return f" in {region_words(r.path[1:])}" if r.path and len(r.path) > 1 else ""
 
 
 def _dram(r: Reason) -> str:
@@ -226,10 +228,11 @@ def _number(value: _Value) -> float | None:
 
 
 def _in_l2(r: Reason) -> str:
+    place = clipped(r.path[-1], 200) if r.path else "a region"
     return (
         f"DRAM bytes stayed ({write_change(_number(r.figure('dram_bytes', 'ratio')))}), since the intermediates were "
         f"reused within L2: at most {write(r.figure('reuse_distance_bytes', 'base'), Unit.BYTES)} pass between write "
-        f"and use in {r.path[-1] if r.path else 'a region'}, of {write(r.figure('l2_bytes', 'limit'), Unit.BYTES)} L2"
+        f"and use in {place}, of {write(r.figure('l2_bytes', 'limit'), Unit.BYTES)} L2"
     )
 
 
@@ -327,6 +330,34 @@ def dilation_words(waterfall: Waterfall) -> str:
     )
 
 
+def check_place(check: GateCheck) -> str:
+    """Where a gate's check looked."""
+    return (
+        region_words(check.path) if check.path is not None else f"untraced latency, {literal(check.protocol or 'none')}"
+    )
+
+
+def check_found(check: GateCheck) -> str:
+    """What was held against the limit, with its interval."""
+    if check.found is None:
+        return "not measured"
+    if math.isinf(check.found):
+        return "appeared from nothing"
+    signed = check.kind != "figure"
+    text = write(check.found, check.unit, signed=signed)
+    if check.low is not None and check.high is not None:
+        text += f" ({write(check.low, check.unit, signed=signed)} to {write(check.high, check.unit, signed=signed)})"
+    elif check.path is None:
+        text += " (no interval: too few processes)"
+    return text
+
+
+def check_sides(check: GateCheck) -> tuple[str, str]:
+    """Both sides' figures of a gate's check."""
+    unit = Unit.NS if check.path is None else REGION_METRICS[check.metric].unit
+    return write(check.base, unit), write(check.test, unit)
+
+
 # The five rows
 
 
@@ -381,7 +412,7 @@ def _dram_row(f: Finding) -> Row:
             meaning += ": the intermediates are no meaningful part of the traffic here"
         state = f.figure("cache_state", "both")
         meaning += f" ({CACHE_STATES.get(str(state), 'cache state not recorded')})"
-    inside = f" in {' / '.join(f.path[1:])}, where it was measured" if len(f.path) > 1 else ""
+    inside = f" in {region_words(f.path[1:])}, where it was measured" if len(f.path) > 1 else ""
     sides = []
     for side in ("base", "test"):
         read, written = (f.figure(name, side) for name in names)
@@ -423,7 +454,9 @@ def _block_row(f: Finding) -> Row:
         spilled, place = f.figure("spill_instruction_count", side), f.figure("spills_counted_in", side)
         words = "spills unknown"
         if spilled is not None:
-            words = f"{write(spilled, Unit.COUNT)} spill instructions" + (f" in {place}" if place else "")
+            words = f"{write(spilled, Unit.COUNT)} spill instructions" + (
+                f" in {clipped(str(place), 200)}" if place else ""
+            )
         active, by = f.figure("active_blocks_count", side), f.figure("occupancy_limiter", side)
         held = f"{write(active, Unit.COUNT)} active block{'' if active == 1 else 's'} per SM"
         fill = write(f.figure("sm_fill_ratio", side), Unit.RATIO)
