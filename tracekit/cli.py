@@ -110,6 +110,15 @@ def gaps(
         _write(gaps_text(data), output)
 
 
+def _print_rules(wanted: bool) -> None:
+    """Prints the rules by which kernel names are made equal, and ends."""
+    if wanted:
+        from tracekit import pipeline
+
+        typer.echo("\n".join(f"{rule.name:20} {rule.doc}" for rule in pipeline.NAME_RULES))
+        raise typer.Exit
+
+
 @app.command()
 def diff(
     base: Annotated[str, typer.Argument(help="The capture before the change.", metavar="BASE")],
@@ -126,6 +135,15 @@ def diff(
     waive: Annotated[
         list[str] | None, typer.Option("--waive", metavar="CONDITION", help="Compare although CONDITION differs.")
     ] = None,
+    map_file: Annotated[
+        Path | None, typer.Option("--map", metavar="FILE.toml", help="Which region of BASE is which of TEST.")
+    ] = None,
+    write_map: Annotated[
+        Path | None, typer.Option("--write-map", metavar="FILE.toml", help="Write the pairing as a map to edit.")
+    ] = None,
+    show_rules: Annotated[
+        bool, typer.Option("--show-rules", is_eager=True, callback=_print_rules, help="List the rules for names.")
+    ] = False,
     fail_on: Annotated[
         list[str] | None,
         typer.Option(
@@ -144,22 +162,28 @@ def diff(
     With --fail-on it is a gate: exit 1 where a rule failed, 4 where one cannot be told, 3 where the captures are not
     comparable, 2 where a rule matches nothing.
     """
-    _refuse_overwrite(output, force, base, test, *base_counters or (), *test_counters or ())
+    inputs = [base, test, *(base_counters or ()), *(test_counters or ())]
+    inputs += [str(map_file)] if map_file else []
+    _refuse_overwrite(output, force, *inputs)
+    _refuse_overwrite(write_map, force, *inputs)
     from tracekit import pipeline
 
     renames = [_rename(item) for item in rename or ()]
     rules = [pipeline.parse_rule(rule) for rule in fail_on or ()]
+    region_map = pipeline.read_map(map_file) if map_file else None
     reports = (
         pipeline.report(base, counters=base_counters or ()),
         pipeline.report(test, counters=test_counters or ()),
     )
     try:
-        comparison = pipeline.diff(*reports, rename=renames, waive=waive or ())
+        comparison = pipeline.diff(*reports, rename=renames, region_map=region_map, waive=waive or ())
     except NotComparableError as error:
         if format is not DiffFormat.TEXT:
             _write(_refusal(error, format), output)
         raise
     gate = pipeline.judge_gate(comparison, rules) if rules else None
+    if write_map is not None:
+        _write(pipeline.propose_map(comparison), write_map)
     _write(_comparison(comparison, gate, format, depth), output)
     if gate is not None and gate.exit_code:
         sys.stderr.write(f"tracekit: the gate {'failed' if gate.exit_code == 1 else 'is undetermined'}\n")

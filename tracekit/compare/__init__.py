@@ -3,5 +3,9 @@
 from tracekit.compare.comparison import compare
 from tracekit.compare.findings import findings, main_region
 from tracekit.compare.gate import judge_gate, parse_rule
+from tracekit.compare.mapping import RegionMap, parse_map, propose_map
+from tracekit.compare.names import RULES
 
-__all__ = ["compare", "findings", "judge_gate", "main_region", "parse_rule"]
+__all__ = [
+    "RULES", "RegionMap", "compare", "findings", "judge_gate", "main_region", "parse_map", "parse_rule", "propose_map",
+]  # fmt: skip

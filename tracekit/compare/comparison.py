@@ -14,6 +14,7 @@ from tracekit.compare.kernels import match_kernels
 from tracekit.compare.quality import computes_wrong, quality_notes
 from tracekit.compare.statistics import ENOUGH, Sample, estimate
 from tracekit.compare.waterfall import traced_waterfall, untraced_waterfall
+from tracekit.model.labels import Path
 from tracekit.model.report import (
     Change,
     Comparison,
@@ -32,13 +33,24 @@ from tracekit.model.verdict import MARGIN, judge_figures, reconsidered
 
 
 def compare(
-    base: Report, test: Report, *, rename: Sequence[tuple[str, str]] = (), waive: Sequence[str] = ()
+    base: Report,
+    test: Report,
+    *,
+    rename: Sequence[tuple[str, str]] = (),
+    told: Sequence[tuple[Path, Path]] = (),
+    waive: Sequence[str] = (),
+    matching: str = "ranges",
+    notes: Sequence[str] = (),
 ) -> Comparison:
-    """``test`` against ``base``. Raises NotComparableError for a condition that differs and is not waived."""
+    """``test`` against ``base``. Raises NotComparableError for a condition that differs and is not waived.
+
+    ``rename`` maps labels and ``told`` whole paths of the base to those of the test. ``matching`` says what the
+    reports' regions are.
+    """
     mismatches, unknown = check_conditions(base, test, waive)
     refuse(mismatches, unknown)
-    alignment = align(base.regions, test.regions, rename)
-    notes = list(alignment.notes)
+    alignment = align(base.regions, test.regions, rename, told)
+    notes = [*notes, *alignment.notes]
     if unknown:
         notes.append(f"Not known on both sides, so not checked: {', '.join(unknown)}.")
     notes += [f"Waived: {m.condition} differs ({m.base} against {m.test})." for m in mismatches]
@@ -71,6 +83,7 @@ def compare(
         answer=answer(main, pairs, base, test, latency, drift, waterfalls),
         waterfalls=waterfalls,
         region_deltas=deltas,
+        matching=matching,
     )
     return replace(compared, findings=findings(compared))
 

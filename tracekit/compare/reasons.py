@@ -64,7 +64,8 @@ class Case:
     def exposed(self) -> tuple[float, float] | None:
         """Time of a step in which the device idles, on both sides: untraced where measured, else traced."""
         if self.waterfall is None:
-            return None
+            gaps = [self.number("gap_ns", side) for side in ("base", "test")]
+            return (gaps[0], gaps[1]) if gaps[0] is not None and gaps[1] is not None else None
         if self.waterfall.basis == "untraced":
             found = [f.value for f in self.waterfall.figures if f.name == "exposed_ns"]
             return (float(found[0]), float(found[1])) if len(found) == 2 else None  # type: ignore[arg-type]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -171,11 +171,13 @@ class Change:
 
 @dataclass(frozen=True)
 class KernelMatch:
-    """A group of kernels of one region: ``same`` name, ``replaced`` by others, ``only_base`` or ``only_test``."""
+    """A group of kernels of one region: ``same`` name, ``renamed`` (equal by ``rules``), ``replaced`` by others,
+    ``only_base`` or ``only_test``."""
 
     match: str
     base: tuple[KernelTotal, ...]
     test: tuple[KernelTotal, ...]
+    rules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -402,3 +404,54 @@ class Comparison:
     waterfalls: tuple[Waterfall, ...] = ()
     region_deltas: tuple[RegionDelta, ...] = ()
     matching: str = "ranges"
+
+    def frame(self, name: str) -> pd.DataFrame:
+        """A part of the comparison as a pandas frame: regions (a row a metric of a region), latency, reasons,
+        waterfalls (a row a step), region_deltas or kernels (a row a kernel of a match). KeyError for another name."""
+        import pandas as pd
+
+        return pd.DataFrame(_ROWS[name](self))
+
+
+def _metric_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {"path": pair.path, "metric": metric, **_flat(change)}
+        for metric in dict.fromkeys(name for pair in comparison.regions for name in pair.metrics)
+        for pair in comparison.regions
+        if (change := pair.metrics.get(metric)) is not None
+    ]
+
+
+def _flat(change: Change) -> dict[str, Any]:
+    names = ("base", "test", "delta", "ratio", "unit", "better", "kind", "verdict")
+    return {name: getattr(change, name) for name in names}
+
+
+def _kernel_rows(comparison: Comparison) -> list[dict[str, Any]]:
+    return [
+        {"path": pair.path, "match": match.match, "side": side, "name": kernel.name, "count": kernel.count,
+         "busy_ns": kernel.busy_ns, "duration_ns": kernel.duration_ns}
+        for pair in comparison.regions
+        for match in pair.kernels
+        for side, kernels in (("base", match.base), ("test", match.test))
+        for kernel in kernels
+    ]  # fmt: skip
+
+
+_ROWS: Mapping[str, Callable[[Comparison], list[dict[str, Any]]]] = {
+    "regions": _metric_rows,
+    "latency": lambda c: [{"protocol": name, **_flat(change)} for name, change in c.latency.items()],
+    "reasons": lambda c: [
+        {"code": r.code, "role": r.role, "effect_ns": r.effect_ns, "measured": r.measured, "path": r.path}
+        for r in (c.answer.reasons if c.answer else ())
+    ],
+    "waterfalls": lambda c: [
+        {"basis": w.basis, "instances": w.instances, "step": step.name, "delta_ns": step.delta_ns,
+         "measured": step.measured}
+        for w in c.waterfalls
+        for step in w.steps
+    ],
+    "region_deltas": lambda c: [vars(delta) for delta in c.region_deltas],
+    "kernels": _kernel_rows,
+}  # fmt: skip
+"""What each frame of a comparison is made of."""

@@ -201,6 +201,7 @@ def _pair(pair: RegionPair) -> dict[str, Any]:
                 "match": match.match,
                 "base": [_kernel(kernel) for kernel in match.base],
                 "test": [_kernel(kernel) for kernel in match.test],
+                **({"rules": match.rules} if match.rules else {}),
             }
             for match in pair.kernels
         ],
