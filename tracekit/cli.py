@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -121,8 +122,8 @@ def _print_rules(wanted: bool) -> None:
 
 @app.command()
 def diff(
-    base: Annotated[str, typer.Argument(help="The capture before the change.", metavar="BASE")],
-    test: Annotated[str, typer.Argument(help="The capture after it.", metavar="TEST")],
+    base: Annotated[str | None, typer.Argument(help="The capture before the change.", metavar="BASE")] = None,
+    test: Annotated[str | None, typer.Argument(help="The capture after it.", metavar="TEST")] = None,
     base_counters: Annotated[
         list[str] | None, typer.Option("--base-counters", metavar="[KIND=]FILE", help="Nsight Compute data of BASE.")
     ] = None,
@@ -140,6 +141,15 @@ def diff(
     ] = None,
     write_map: Annotated[
         Path | None, typer.Option("--write-map", metavar="FILE.toml", help="Write the pairing as a map to edit.")
+    ] = None,
+    matrix: Annotated[
+        Path | None,
+        typer.Option(
+            "--matrix", metavar="DIR", help="Compare every variant in DIR with its baseline, instead of BASE with TEST."
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="VARIANT", help="With --matrix: the variant to compare with.")
     ] = None,
     show_rules: Annotated[
         bool, typer.Option("--show-rules", is_eager=True, callback=_print_rules, help="List the rules for names.")
@@ -162,6 +172,16 @@ def diff(
     With --fail-on it is a gate: exit 1 where a rule failed, 4 where one cannot be told, 3 where the captures are not
     comparable, 2 where a rule matches nothing.
     """
+    if matrix is not None:
+        alone = (base, test, base_counters, test_counters, rename, map_file, write_map)
+        if any(option is not None for option in alone):
+            raise UsageError(
+                "--matrix compares the bundles of a folder", remedy="leave out BASE, TEST, counters, renames and maps"
+            )
+        _matrix(matrix, baseline, waive or (), fail_on or (), format, output, force)
+        return
+    if base is None or test is None or baseline is not None:
+        raise typer.BadParameter("diff takes BASE and TEST, or a folder of bundles with --matrix")
     inputs = [base, test, *(base_counters or ()), *(test_counters or ())]
     inputs += [str(map_file)] if map_file else []
     _refuse_overwrite(output, force, *inputs)
@@ -185,9 +205,37 @@ def diff(
     if write_map is not None:
         _write(pipeline.propose_map(comparison), write_map)
     _write(_comparison(comparison, gate, format, depth), output)
-    if gate is not None and gate.exit_code:
-        sys.stderr.write(f"tracekit: the gate {'failed' if gate.exit_code == 1 else 'is undetermined'}\n")
-        raise typer.Exit(gate.exit_code)
+    _leave(gate.exit_code if gate else 0)
+
+
+def _matrix(
+    directory: Path,
+    baseline: str | None,
+    waive: Sequence[str],
+    fail_on: Sequence[str],
+    format: DiffFormat,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Every variant against its baseline, and the gate on each."""
+    if format not in (DiffFormat.TEXT, DiffFormat.JSON, DiffFormat.MARKDOWN):
+        raise UsageError(f"--matrix is not written as {format}", remedy="take text, json or markdown")
+    _refuse_overwrite(output, force, str(directory))
+    from tracekit import pipeline
+    from tracekit.render.matrix import matrix_json, matrix_markdown, matrix_text
+
+    rules = [pipeline.parse_rule(rule) for rule in fail_on]
+    found = pipeline.diff_matrix(directory, baseline=baseline, waive=waive, gate=rules)
+    writers = {DiffFormat.TEXT: matrix_text, DiffFormat.JSON: matrix_json, DiffFormat.MARKDOWN: matrix_markdown}
+    _write(writers[format](found), output)
+    _leave(found.exit_code)
+
+
+def _leave(exit_code: int) -> None:
+    """Ends with a gate's exit code where it is not 0, and says why."""
+    if exit_code:
+        sys.stderr.write(f"tracekit: the gate {'failed' if exit_code == 1 else 'is undetermined'}\n")
+        raise typer.Exit(exit_code)
 
 
 def _comparison(

@@ -11,15 +11,15 @@ from pathlib import Path
 from tracekit import compare as rules
 from tracekit.analyze import analyze, without_ranges
 from tracekit.analyze import idle_report as idle_report
-from tracekit.compare import RegionMap, compare, parse_map
+from tracekit.compare import RegionMap, Rule, compare, parse_map
 from tracekit.compare import judge_gate as judge_gate
 from tracekit.compare import parse_rule as parse_rule
 from tracekit.compare import propose_map as propose_map
 from tracekit.errors import InputError
 from tracekit.model import manifest
-from tracekit.model.report import Comparison, RegionPair, Report
+from tracekit.model.report import Comparison, Matrix, RegionPair, Report
 from tracekit.model.trace import Trace
-from tracekit.read import add_counters, read_trace
+from tracekit.read import add_counters, read_manifest, read_trace
 from tracekit.render.words import Row, rows
 
 NAME_RULES = rules.RULES
@@ -91,6 +91,32 @@ def diff(
         matching=matching,
         notes=notes,
     )
+
+
+def diff_matrix(
+    directory: str | PathLike[str],
+    *,
+    baseline: str | None = None,
+    waive: Sequence[str] = (),
+    gate: Sequence[Rule] = (),
+) -> Matrix:
+    """Every variant of each workload in a folder of bundles against its baseline, shape by shape.
+
+    ``baseline`` names the variant to compare with; else what the manifests say, or a usual name. Raises InputError for
+    a folder without bundles, UsageError where the baseline cannot be told.
+    """
+    bundles = {name: path for name, path in list_traces(directory).items() if _is_bundle(path)}
+    manifests = {name: read_manifest(path) for name, path in bundles.items()}
+    plan = rules.plan_matrix(manifests, source=str(directory), baseline=baseline, waive=waive)
+    waived = (*waive, "compile_mode")
+    reports: dict[str, Report] = {}
+    cells = []
+    for planned in plan.cells:
+        if planned.base not in reports:
+            reports = {planned.base: report(bundles[planned.base])}
+        comparison = diff(reports[planned.base], report(bundles[planned.test]), waive=waived)
+        cells.append(rules.cell(planned, comparison, judge_gate(comparison, gate) if gate else None))
+    return rules.assemble(plan, cells)
 
 
 def read_map(path: str | PathLike[str]) -> RegionMap:

@@ -47,8 +47,8 @@ def without_ranges(base: Report, test: Report) -> tuple[Report, Report, str, tup
     """Both reports with regions that do not need NVTX, where a side has no range: what was used, and notes.
 
     Steps where both sides repeat a sequence of launches equally often, or one a whole multiple of the other (then its
-    repetitions are layers of a step, and are put together), give or take one; else each trace as one region. As they are where both
-    sides have ranges, or neither has device work.
+    repetitions are layers of a step, and are put together), give or take one; else each trace as one region. Unchanged
+    where both sides have ranges, or a side has no device work.
     """
     sides = (base, test)
     if all(_has_ranges(report) for report in sides) or not all(_operations(report) is not None for report in sides):

@@ -413,6 +413,53 @@ class Comparison:
         return pd.DataFrame(_ROWS[name](self))
 
 
+@dataclass(frozen=True)
+class MatrixCell:
+    """A variant against the baseline at one shape. ``shape`` has the conditions that vary within the matrix."""
+
+    workload: str
+    variant: str
+    shape: tuple[tuple[str, Any], ...]
+    base: str
+    test: str
+    verdict: Verdict
+    basis: str
+    interval: Interval | None
+    reasons: tuple[Reason, ...]
+    gate: Gate | None = None
+
+
+@dataclass(frozen=True)
+class Crossover:
+    """A variant along a size: (size, verdict, ratio) at each, and between which sizes better turns into worse or back.
+
+    ``rest`` are the other conditions that vary.
+    """
+
+    workload: str
+    variant: str
+    rest: tuple[tuple[str, Any], ...]
+    along: str
+    points: tuple[tuple[float, Verdict, float | None], ...]
+    turns: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Every variant of the workloads of a folder against its baseline; bundles left out, with the reason."""
+
+    baselines: Mapping[str, str]
+    cells: tuple[MatrixCell, ...]
+    crossovers: tuple[Crossover, ...]
+    left_out: tuple[str, ...]
+
+    @property
+    def exit_code(self) -> int:
+        """That of the worst gate: 1 where one failed, else 4 where one is undetermined."""
+        codes = {cell.gate.exit_code for cell in self.cells if cell.gate is not None}
+        return 1 if 1 in codes else 4 if 4 in codes else 0
+
+
 def _metric_rows(comparison: Comparison) -> list[dict[str, Any]]:
     return [
         {"path": pair.path, "metric": metric, **_flat(change)}
