@@ -191,12 +191,9 @@ def diff(
     renames = [_rename(item) for item in rename or ()]
     rules = [pipeline.parse_rule(rule) for rule in fail_on or ()]
     region_map = pipeline.read_map(map_file) if map_file else None
-    reports = (
-        pipeline.report(base, counters=base_counters or ()),
-        pipeline.report(test, counters=test_counters or ()),
-    )
+    sides = ((base, base_counters or ()), (test, test_counters or ()))
     try:
-        comparison = pipeline.diff(*reports, rename=renames, region_map=region_map, waive=waive or ())
+        comparison = pipeline.diff(*pipeline.reports(sides), rename=renames, region_map=region_map, waive=waive or ())
     except NotComparableError as error:
         if format is not DiffFormat.TEXT:
             _write(_refusal(error, format), output)

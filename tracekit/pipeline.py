@@ -51,6 +51,13 @@ def report(trace: Trace | str | PathLike[str], *, counters: Sequence[str | PathL
     return analyze(trace)
 
 
+def reports(sides: Sequence[tuple[str | PathLike[str], Sequence[str]]]) -> list[Report]:
+    """The reports of several (path, counters), made side by side. Raises the first one's error where several fail."""
+    with ThreadPoolExecutor(max(1, len(sides))) as pool:
+        pending = [pool.submit(report, path, counters=counters) for path, counters in sides]
+        return [one.result() for one in pending]
+
+
 def diff(
     base: Report | Trace | str | PathLike[str],
     test: Report | Trace | str | PathLike[str],
@@ -79,8 +86,8 @@ def diff(
     0  kernel_fixed_cost    -34580
     1         dram_bytes      -295
     """
-    reports = [side if isinstance(side, Report) else report(side) for side in (base, test)]
-    first, second, matching, notes = without_ranges(reports[0], reports[1])
+    made = [side if isinstance(side, Report) else report(side) for side in (base, test)]
+    first, second, matching, notes = without_ranges(made[0], made[1])
     told = region_map or RegionMap()
     return compare(
         first,

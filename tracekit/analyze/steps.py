@@ -9,10 +9,11 @@ from typing import Final
 import numpy as np
 import pandas as pd
 
-from tracekit.analyze.intervals import Ints
+from tracekit.analyze.intervals import Ints, count_by, sum_by
 from tracekit.analyze.summary import whole
 from tracekit.model.labels import UNATTRIBUTED
 from tracekit.model.report import KernelTotal, Metric, Region, Report
+from tracekit.model.schema import integers, text_codes
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import Unit
 
@@ -85,7 +86,10 @@ def _operations(report: Report) -> pd.DataFrame | None:
 def _ordered(report: Report) -> pd.DataFrame:
     """The operations in order of start, over all devices."""
     frame = report.frames["operations"]
-    return frame.iloc[np.argsort(frame["start_ns"].to_numpy(), kind="stable")].reset_index(drop=True)
+    start = frame["start_ns"].to_numpy()
+    if (np.diff(start) >= 0).all():
+        return frame
+    return frame.iloc[np.argsort(start, kind="stable")].reset_index(drop=True)
 
 
 def _repeats(frame: pd.DataFrame) -> _Repeats | None:
@@ -93,9 +97,10 @@ def _repeats(frame: pd.DataFrame) -> _Repeats | None:
 
     The period is how far apart the executions of a rare name are: names that come once a repetition mark it.
     """
-    code, names = pd.factorize(frame["name"])
+    code, names = text_codes(frame["name"])
     counts = np.bincount(code, minlength=len(names))
-    for name in np.argsort(counts, kind="stable")[counts[np.argsort(counts, kind="stable")] >= _FEWEST][:_CANDIDATES]:
+    rare_first = np.argsort(counts, kind="stable")
+    for name in rare_first[counts[rare_first] >= _FEWEST][:_CANDIDATES]:
         distances = np.diff(np.flatnonzero(code == name))
         periods, seen = np.unique(distances, return_counts=True)
         period = int(periods[seen.argmax()])
@@ -134,34 +139,43 @@ def _stepped(report: Report, frame: pd.DataFrame, repeats: _Repeats | None) -> R
 
 
 def _region(report: Report, frame: pd.DataFrame, label: str, group: Ints) -> Region:
-    """A region whose instances are the groups from 0 on; operations of group -1 are outside."""
-    own = frame[group >= 0]
-    instance = group[group >= 0]
-    start, end = own["start_ns"].to_numpy(np.int64), own["end_ns"].to_numpy(np.int64)
-    charged = own["charged_busy_ns"].to_numpy(np.int64)
-    kinds = own["kind"].astype(object).to_numpy()
-    data = {name: own[name].to_numpy(np.int64) for name in own.columns if name.startswith("gap_")}
-    data |= {
-        "kernel_count": (kinds == "kernel").astype(np.int64),
-        "copy_count": (kinds == "copy").astype(np.int64),
+    """A region whose instances are the groups from 0 on, in order; operations of group -1 are outside."""
+    at = np.flatnonzero(group >= 0)
+    begins = np.flatnonzero(np.diff(group[at], prepend=-1))
+    start, end, charged = (frame[name].to_numpy(np.int64)[at] for name in ("start_ns", "end_ns", "charged_busy_ns"))
+    kind = text_codes(frame["kind"])
+    is_kind = {name: kind[0][at] == code for code, name in enumerate(kind[1])}
+    none = np.zeros(len(at), bool)
+    values = {name: frame[name].to_numpy(np.int64)[at] for name in frame.columns if name.startswith("gap_")}
+    values |= {
+        "kernel_count": is_kind.get("kernel", none).astype(np.int64),
+        "copy_count": is_kind.get("copy", none).astype(np.int64),
         "busy_ns": charged,
-        "device_ns": charged + data["gap_ns"],
+        "device_ns": charged + values["gap_ns"],
     }
-    sums = pd.DataFrame({name: data[name] for name in _SUMMED}).groupby(instance).sum()
-    low, high = pd.Series(start).groupby(instance).min(), pd.Series(end).groupby(instance).max()
-    calls = own["call_id"].groupby(instance).nunique()
-    table = sums.assign(device_span_ns=high - low, launch_call_count=calls)
-    metrics = {name: _metric(name, table[name]) for name in REGION_METRICS.names if name in table}
-    if (kinds == "graph").any():
+    sums = {name: np.add.reduceat(values[name], begins) for name in _SUMMED}
+    sums["device_span_ns"] = np.maximum.reduceat(end, begins) - start[begins]
+    sums["launch_call_count"] = _distinct(group[at], integers(frame["call_id"], -1)[at], len(begins))
+    metrics = {name: _metric(name, sums[name]) for name in REGION_METRICS.names if name in sums}
+    if is_kind.get("graph", none).any():
         metrics["kernel_count"] = Metric(None, Unit.COUNT)
     metrics |= _of_kernel(report)
     ordered = {name: metrics[name] for name in REGION_METRICS.names if name in metrics}
-    return Region((label,), len(table), ordered, _kernels(own, charged, end - start), _notes(label))
+    code, names = text_codes(frame["name"])
+    kernels = _kernels(code[at], names, charged, end - start)
+    return Region((label,), len(begins), ordered, kernels, _notes(label))
 
 
-def _metric(name: str, values: pd.Series) -> Metric:
+def _distinct(group: Ints, calls: Ints, groups: int) -> Ints:
+    """How many calls each group has; an operation without a call has none."""
+    known = calls >= 0
+    pairs = pd.unique(group[known] * (calls.max(initial=0) + 1) + calls[known])
+    return np.bincount(pairs // (calls.max(initial=0) + 1), minlength=groups).astype(np.int64)
+
+
+def _metric(name: str, values: Ints) -> Metric:
     unit = REGION_METRICS[name].unit
-    median, p20, p80 = (whole(float(value), unit) for value in np.quantile(values.to_numpy(float), _QUANTILES))
+    median, p20, p80 = (whole(float(value), unit) for value in np.quantile(values, _QUANTILES))
     return Metric(median, unit, p20, p80, None if name == "device_span_ns" else int(values.sum()))
 
 
@@ -173,16 +187,12 @@ def _of_kernel(report: Report) -> dict[str, Metric]:
     return {name: metric for name, metric in report.regions[0].metrics.items() if name in taken}
 
 
-def _kernels(own: pd.DataFrame, busy: Ints, duration: Ints) -> tuple[KernelTotal, ...]:
-    totals = pd.DataFrame({"name": own["name"].astype(object).to_numpy(), "busy": busy, "duration": duration})
-    by_name = totals.groupby("name", sort=False)["busy"].agg(["size", "sum"])
-    by_name["duration"] = totals.groupby("name", sort=False)["duration"].sum()
-    rows = by_name.sort_values("sum", ascending=False, kind="stable").reset_index()
-    columns: Sequence[Sequence[object]] = [rows[name].tolist() for name in ("name", "size", "sum", "duration")]
-    return tuple(
-        KernelTotal(str(name), int(str(count)), int(str(time)), int(str(whole_time)))
-        for name, count, time, whole_time in zip(*columns, strict=True)
-    )
+def _kernels(code: Ints, names: Sequence[str], busy: Ints, duration: Ints) -> tuple[KernelTotal, ...]:
+    """Totals by name, most busy time first."""
+    counts = count_by(code, len(names))
+    times = [sum_by(code, values, len(names)) for values in (busy, duration)]
+    order = [at for at in np.argsort(-times[0], kind="stable").tolist() if counts[at]]
+    return tuple(KernelTotal(names[at], int(counts[at]), int(times[0][at]), int(times[1][at])) for at in order)
 
 
 def _notes(label: str) -> tuple[str, ...]:
