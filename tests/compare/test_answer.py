@@ -14,7 +14,7 @@ from tracekit.compare.quality import failed_checks
 from tracekit.model.report import Comparison, Latency, Report
 from tracekit.model.verdict import Verdict
 from tracekit.render.json import diff_json
-from tracekit.render.words import headline, reason_words
+from tracekit.render.words import grounds, headline, reason_words
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 PAIRS = (
@@ -217,7 +217,7 @@ def test_without_untraced_latency_busy_and_wall_must_agree() -> None:
     bare = [replace(report(name), latency=()) for name in ("decode_unfused", "decode_fused")]
     comparison = pipeline.diff(*bare)
     assert (comparison.answer.verdict, comparison.answer.basis) == (Verdict.BETTER, "traced")
-    assert "By the traces alone" in headline(comparison)
+    assert "By the traces alone" in grounds(comparison)
     # The graph took less wall time and as much busy time: the traces cannot tell how much of that is the tracer's.
     graph = pipeline.diff(bare[0], replace(report("decode_unfused_graph"), latency=()), waive=["graph_mode"])
     assert graph.answer.verdict is Verdict.UNDETERMINED
@@ -257,3 +257,75 @@ def test_the_json_has_the_data_and_the_sentences() -> None:
         assert {"name", "value", "unit", "side"} == set(found["figures"][0])
     assert data["latency"]["synchronized"]["estimate"]["decided_by"] == "robust"
     assert data["regions"][0]["metrics"]["kernel_count"]["verdict"] == "better"
+
+
+def test_losing_a_graph_is_said_by_its_launch_calls() -> None:
+    comparison = compared("decode_unfused_graph", "decode_fused")
+    gone = reason(comparison, "graph_gone")
+    assert gone.figure("launch_call_count", "test") == 24
+    assert reason_words(gone).startswith("24 launch calls take the place of a CUDA graph")
+    assert gone.effect_ns > 0
+
+
+def synthetic(**metrics: tuple[object, object]) -> Comparison:
+    """The decode pair with some metrics of its root replaced on both sides."""
+    sides = []
+    for at, name in enumerate(("decode_unfused", "decode_fused")):
+        root, *rest = report(name).regions
+        changed = {
+            metric: replace(root.metrics[metric], value=values[at], kinds={}) for metric, values in metrics.items()
+        }
+        sides.append(replace(report(name), regions=(replace(root, metrics={**root.metrics, **changed}), *rest)))
+    return pipeline.diff(*sides)
+
+
+def test_fewer_active_blocks_are_a_reason_only_where_the_grid_fills_a_wave() -> None:
+    assert "active_blocks_fell" in codes(synthetic(active_blocks_count=(4, 2), waves=(3.0, 6.0)))
+    assert "active_blocks_fell" not in codes(synthetic(active_blocks_count=(4, 2), waves=(0.1, 0.2)))
+    assert "active_blocks_fell" not in codes(synthetic(active_blocks_count=(2, 4), waves=(3.0, 6.0)))
+
+
+def test_a_tail_wave_costs_what_it_leaves_empty() -> None:
+    found = reason(synthetic(waves=(2.0, 1.25)), "tail_wave")
+    assert found.figure("tail_wave_share", "test") == pytest.approx(1 - 1.25 / 2)
+    assert found.role == "although"
+    assert "tail_wave" not in codes(synthetic(waves=(1.25, 1.25)))
+    assert "tail_wave" not in codes(synthetic(waves=(1.0, 7.95)))
+
+
+def test_a_tensor_bound_kernel_limits_what_fusion_can_do() -> None:
+    assert reason(synthetic(tensor_pipe_ratio=(0.8, 0.82)), "tensor_bound").role == "limit"
+    assert "tensor_bound" not in codes(synthetic(tensor_pipe_ratio=(0.2, 0.3)))
+
+
+def test_collectives_that_wait_longer_are_named() -> None:
+    sides = []
+    for name, busy in (("decode_unfused", 20_000), ("decode_fused", 4_020_000)):
+        own = report(name)
+        launches = own.frames["launches"]
+        spun = launches.assign(collective=launches["name"].astype(object).str.startswith("nvjet_sm90_tst_64x8"))
+        root, *rest = own.regions
+        kernels = tuple(
+            replace(kernel, busy_ns=busy) if kernel.name.startswith("nvjet_sm90_tst_64x8") else kernel
+            for kernel in root.kernels
+        )
+        frames = {**own.frames, "launches": spun}
+        sides.append(replace(own, regions=(replace(root, kernels=kernels), *rest), frames=frames))
+    found = reason(pipeline.diff(*sides), "collectives_wait_longer")
+    assert found.effect_ns == (4_020_000 - 20_000) / 20
+    assert found.role == "although"
+
+
+def test_spills_that_matter_and_spills_that_were_there_before() -> None:
+    many = 600_000_000
+    assert reason(synthetic(spill_instruction_count=(0, many)), "spills_matter").effect_ns > 10_000
+    assert not {"spills_matter", "spills_minor"} & codes(synthetic(spill_instruction_count=(many, many)))
+    assert not {"spills_matter", "spills_minor"} & codes(synthetic(spill_instruction_count=(many, 0)))
+
+
+def test_every_code_has_words_and_a_row() -> None:
+    from tracekit.compare.findings import _ROW_OF
+    from tracekit.render.words import _CLAUSES
+
+    assert set(_ROW_OF) == set(_CLAUSES)
+    assert set(_ROW_OF.values()) == {"launches", "dram", "resources", "blocks", "latency"}

@@ -13,6 +13,7 @@ from tracekit.model.verdict import Verdict
 
 _ROW_OF = {
     "launches_removed": "launches", "launches_added": "launches", "launched_by_graph": "launches",
+    "graph_gone": "launches",
     "already_graph_captured": "launches", "exposed_time": "launches", "kernels_replaced_faster": "launches",
     "kernels_replaced_slower": "launches", "dram_bytes_removed": "dram", "dram_bytes_added": "dram",
     "intermediates_in_l2": "dram", "dram_bytes_unchanged": "dram", "tensor_bound": "resources", "tail_wave": "blocks",

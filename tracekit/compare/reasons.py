@@ -134,6 +134,8 @@ def _launches(case: Case) -> Iterable[Reason]:
     graphed = [_is_graphed(case, side) for side in ("base", "test")]
     if graphed == [False, True]:
         yield Reason("launched_by_graph", "because", effect, True, figures)
+    elif graphed == [True, False]:
+        yield Reason("graph_gone", "because", effect, True, figures)
     elif fewer * effect > 0 and not all(graphed):
         yield Reason("launches_removed" if fewer < 0 else "launches_added", "because", effect, True, figures)
     elif effect:
@@ -276,8 +278,8 @@ def _spills(case: Case) -> Iterable[Reason]:
             moved = (after - (before or 0.0)) * _SPILL_BYTES
             peak = bandwidth(case.base, case.test)
             effect = moved / peak * 1e9 * case.each_step(pair) if peak else None
-            busy = case.change("busy_ns")
-            change = abs(busy.delta) if busy is not None and busy.delta else None
+            busy = pair.metrics.get("busy_ns")
+            change = abs(busy.delta) * case.each_step(pair) if busy is not None and busy.delta else None
             share = effect / change if effect is not None and change else None
             figures = (
                 Figure("spill_instruction_count", before, Unit.COUNT, "base"),

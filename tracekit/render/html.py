@@ -19,6 +19,7 @@ from tracekit.render.words import (
     check_sides,
     dilation_words,
     gap_doc,
+    grounds,
     headline,
     reason_words,
 )
@@ -28,7 +29,8 @@ _CSS: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 1200px; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; width: 100%; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
 th, td { border-bottom: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
-td { overflow-wrap: anywhere; } td.n, th.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
+td { overflow-wrap: anywhere; } td:first-child { min-width: 9rem; }
+td.n, th.n { text-align: right; white-space: nowrap; overflow-wrap: normal; }
 .better, .passed { color: var(--good); } .worse, .wrong, .failed { color: var(--bad); }
 .muted, .unmeasured { color: var(--muted); } .lead { font-size: 1.15rem; } h2 { margin-top: 2rem; font-size: 1.1rem; }
 .bar { display: inline-block; height: .7em; } .bar.down { background: var(--good); } .bar.up { background: var(--bad); }
@@ -44,6 +46,7 @@ def diff_html(comparison: Comparison, rows: Sequence[Row], main: RegionPair | No
     names = [_name(report) for report in (comparison.base, comparison.test)]
     body = [f"<h1>{safe(names[0])} → {safe(names[1])}</h1>"]
     body.append(f'<p class="lead {verdict}">{safe(headline(comparison))}</p>')
+    body.append(f'<p class="muted">{safe(grounds(comparison))}</p>')
     if gate is not None:
         body += [f'<h2>Gate: <span class="{gate.outcome}">{gate.outcome}</span></h2>', _gate(gate)]
     body.append("<h2>Did it help?</h2>")

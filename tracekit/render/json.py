@@ -22,7 +22,7 @@ from tracekit.model.report import (
     Waterfall,
 )
 from tracekit.model.verdict import MARGIN
-from tracekit.render.words import headline, reason_words, rows
+from tracekit.render.words import grounds, headline, reason_words, rows
 
 SCHEMA_VERSION: Final = 1
 
@@ -86,6 +86,7 @@ def _answer(comparison: Comparison) -> dict[str, Any] | None:
     return {
         "verdict": answer.verdict,
         "sentence": headline(comparison),
+        "grounds": grounds(comparison),
         "basis": answer.basis,
         "protocol": answer.protocol,
         "change": answer.change,

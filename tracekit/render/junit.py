@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Xml
 from tracekit.errors import NotComparableError
 from tracekit.model.report import Comparison, Gate
 from tracekit.render.literal import literal
-from tracekit.render.words import check_found, check_place, check_sides, headline
+from tracekit.render.words import check_found, check_place, check_sides, grounds, headline
 
 _NO_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -21,7 +21,7 @@ def diff_junit(comparison: Comparison, gate: Gate | None = None) -> str:
     """
     suite = Xml.Element("testsuite", name="tracekit")
     answer = Xml.SubElement(suite, "testcase", classname="tracekit", name="did it help?")
-    Xml.SubElement(answer, "system-out").text = _xml(headline(comparison))
+    Xml.SubElement(answer, "system-out").text = _xml(f"{headline(comparison)} {grounds(comparison)}")
     failures = errors = skipped = 0
     for check in gate.checks if gate else ():
         case = Xml.SubElement(

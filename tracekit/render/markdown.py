@@ -19,6 +19,7 @@ from tracekit.render.words import (
     check_sides,
     dilation_words,
     gap_doc,
+    grounds,
     headline,
     reason_words,
 )
@@ -47,7 +48,14 @@ def diff_markdown(
         escaped(str(r.capture["capture_id"] or r.capture["source"]), _NAME_WIDTH)
         for r in (comparison.base, comparison.test)
     ]
-    parts = [f"### {mark} {names[0]} → {names[1]}", "", escaped(headline(comparison), 2000), ""]
+    parts = [
+        f"### {mark} {names[0]} → {names[1]}",
+        "",
+        escaped(headline(comparison), 2000),
+        "",
+        escaped(grounds(comparison)),
+        "",
+    ]
     if gate is not None:
         parts += [f"**Gate: {_OUTCOMES[gate.outcome]}**", "", *_gate(gate), ""]
     parts += _table(

@@ -24,6 +24,7 @@ from tracekit.render.words import (
     check_sides,
     dilation_words,
     gap_doc,
+    grounds,
     headline,
     reason_words,
 )
@@ -189,7 +190,10 @@ def _answer(comparison: Comparison) -> list[RenderableType]:
     if answer is None:
         return []
     style = _STYLES.get(answer.verdict, "yellow")
-    lines: list[RenderableType] = [Text(literal(headline(comparison)), style=f"bold {style}")]
+    lines: list[RenderableType] = [
+        Text(literal(headline(comparison)), style=f"bold {style}"),
+        Text(literal(grounds(comparison)), style=_MUTED),
+    ]
     for reason in answer.reasons:
         size = "" if reason.effect_ns is None else write(reason.effect_ns, Unit.NS, signed=True)
         size += "" if reason.measured or not size else " at most"

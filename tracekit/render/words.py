@@ -57,7 +57,7 @@ def headline(comparison: Comparison) -> str:
         return "Nothing was compared."
     what = {"fusion": "Fusion", "change": "The change"}[answer.change]
     subject = {"step": "the step"}.get(answer.subject, answer.subject)
-    return _verdict_words(what, subject, answer, comparison) + _because(answer) + _basis(answer, comparison)
+    return f"{_verdict_words(what, subject, answer, comparison)}{_because(answer)}."
 
 
 def _verdict_words(what: str, subject: str, answer: Answer, comparison: Comparison) -> str:
@@ -112,17 +112,19 @@ def _because(answer: Answer) -> str:
     return f"{verb}{joined}" + (f", although {against[0]}" if against else "")
 
 
-def _basis(answer: Answer, comparison: Comparison) -> str:
-    if answer.basis == "untraced":
+def grounds(comparison: Comparison) -> str:
+    """What the first sentence rests on, and what that cannot tell."""
+    answer = comparison.answer
+    if answer is not None and answer.basis == "untraced":
         change = comparison.latency[str(answer.protocol)]
         assert change.estimate is not None
-        return f". {estimate_words(change.estimate)}"
-    if answer.basis == "traced":
+        return estimate_words(change.estimate)
+    if answer is not None and answer.basis == "traced":
         return (
-            ". By the traces alone, one capture a side: untraced latency was not measured on both sides, tracing "
+            "By the traces alone, one capture a side: untraced latency was not measured on both sides, tracing "
             "stretches the host's part, and another process may differ."
         )
-    return "."
+    return "Neither untraced latency nor a traced step was measured on both sides."
 
 
 def estimate_words(found: Estimate) -> str:
@@ -193,8 +195,8 @@ def _launches(r: Reason) -> str:
     if r.figure("kernel_count", "delta") in (None, 0):
         counts = f"{_count(r.figure('launch_call_count', 'delta'))} launch calls"
     if r.code == "launches_added":
-        counts = f"{_count(r.figure('kernel_count', 'delta') or r.figure('launch_call_count', 'delta'))} launches"
-        return f"{counts} came and {_idle(r)}"
+        calls = r.figure("launch_call_count", "delta") or r.figure("kernel_count", "delta")
+        return f"{_count(calls)} launches came and {_idle(r)}"
     return f"{counts} are gone and {_idle(r)}"
 
 
@@ -269,6 +271,9 @@ _CLAUSES: Final[Mapping[str, Callable[[Reason], str]]] = {
     "launches_removed": _launches,
     "launches_added": _launches,
     "launched_by_graph": lambda r: f"a CUDA graph launches its kernels at once and {_idle(r)}",
+    "graph_gone": lambda r: (
+        f"{_count(r.figure('launch_call_count', 'test'))} launch calls take the place of a CUDA graph and {_idle(r)}"
+    ),
     "exposed_time": _idle,
     "already_graph_captured": lambda r: (
         "both sides launch by CUDA graph, so that removed launches save no host time: only the kernels' own"
