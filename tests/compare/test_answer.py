@@ -329,3 +329,52 @@ def test_every_code_has_words_and_a_row() -> None:
 
     assert set(_ROW_OF) == set(_CLAUSES)
     assert set(_ROW_OF.values()) == {"launches", "dram", "resources", "blocks", "latency"}
+
+
+def test_bytes_removed_stand_against_the_lower_bound_where_it_is_known() -> None:
+    sides = []
+    for name, read in (("decode_unfused", 2e9), ("decode_fused", 1.5e9)):
+        root, *rest = report(name).regions
+        metric = replace(root.metrics["dram_read_bytes"], value=read, kind="in_model", kinds={})
+        written = replace(root.metrics["dram_write_bytes"], kind="in_model", kinds={})
+        metrics = {**root.metrics, "dram_read_bytes": metric, "dram_write_bytes": written}
+        capture = {**report(name).capture, "lower_bound_bytes": 1_410_000_000}
+        sides.append(replace(report(name), regions=(replace(root, metrics=metrics), *rest), capture=capture))
+    comparison = pipeline.diff(*sides)
+    found = reason(comparison, "dram_bytes_removed")
+    assert found.figure("lower_bound_bytes", "test") == 1_410_000_000
+    assert "against a lower bound of 1,410.0 MB" in reason_words(found)
+    # 500 MB at the 4.8 TB/s of the data sheet, and what the writes gained.
+    step = next(step for step in comparison.waterfalls[0].steps if step.name == "dram_bytes")
+    assert step.delta_ns == round(found.effect_ns) == pytest.approx(-500e6 / 4.8e12 * 1e9, rel=0.02)
+
+
+def test_blocks_of_a_bundle_pair_its_samples(bundle) -> None:
+    def bench(variant: str, factor: float) -> dict:
+        samples = [
+            {"process": 2 * at, "variant": variant, "protocol": "synchronized", "block": at, "order": 0,
+             "latency_us": factor * (100 + 40 * (at % 3)), "sm_clock_mhz": 1900 * factor}
+            for at in range(10)
+        ]  # fmt: skip
+        return {"unit": "us", "samples": samples}
+
+    base, test = (
+        bundle(name, variant=name, bench={"file": "bench.json"}, bench_json=bench(name, factor))
+        for name, factor in (("one", 1.0), ("two", 0.9))
+    )
+    comparison = pipeline.diff(base, test)
+    found = comparison.latency["synchronized"].estimate
+    assert (found.method, found.pairs, found.cannot_tell) == ("paired", 10, None)
+    assert found.interval.value == pytest.approx(0.9)
+    assert comparison.answer.verdict is Verdict.BETTER
+    assert any("different SM clocks" in note for note in comparison.notes)
+
+
+def test_more_regions_than_can_be_tried_are_left_unpaired() -> None:
+    from tracekit.compare.align import align
+    from tracekit.model.report import Region
+
+    sides = [[Region((f"{side}{at:x}",), 1, {}) for at in range(1100)] for side in ("request-", "job-")]
+    found = align(*sides)
+    assert len(found.pairs) == 2200
+    assert any("too many to pair" in note for note in found.notes)

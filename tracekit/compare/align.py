@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracekit.errors import UsageError
@@ -13,6 +13,8 @@ from tracekit.model.report import Region
 
 _NUMBER = re.compile(r"\d+")
 _PHASES = ("prefill", "decode")
+_MOST_TRIED = 1_000_000
+"""Pairs of unlike labels that are tried by structure: above, labels hold counters, and trying would take minutes."""
 
 
 @dataclass(frozen=True)
@@ -212,11 +214,15 @@ class _Pairing:
         return enough and all(self.base.shapes[base[n]] == self.test.shapes[test[n]] for n in both)
 
     def _pair_unique(
-        self, left: Sequence[Path], free: Sequence[Path], alike: object, word: str
+        self, left: Sequence[Path], free: Sequence[Path], alike: Callable[[Path, Path], bool], word: str
     ) -> tuple[list[Path], list[Path]]:
         """Pairs what fits one region of the other side alone, and is alone in fitting it."""
-        assert callable(alike)
         found: dict[Path, Path] = {}
+        if len(left) * len(free) > _MOST_TRIED:
+            self.notes.append(
+                f"{len(left):,} labels of the base and {len(free):,} of the test differ: too many to pair."
+            )
+            return list(left), list(free)
         for path in left:
             fits = [other for other in free if alike(path, other)]
             rivals = [one for one in left if fits and alike(one, fits[0])]

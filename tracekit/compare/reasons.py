@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tracekit.compare.waterfall import bandwidth, dram_delta, drifted, shortest_kernel
-from tracekit.model.report import Change, DriftControl, Figure, Reason, RegionPair, Report, Waterfall
+from tracekit.model.report import Change, DriftControl, Figure, Reason, Region, RegionPair, Report, Waterfall
 from tracekit.model.units import Unit
 from tracekit.model.verdict import MARGIN
 
@@ -233,15 +233,17 @@ def _reuse_distance(case: Case) -> tuple[tuple[str, ...], tuple[Figure, ...]] | 
         return None
     cache = min(sizes)
     found: list[tuple[float, RegionPair]] = []
+    holding = {pair.path[:-1] for pair in case.pairs}
+    of_base = {region.path: region for region in case.base.regions}
     for pair in case.inside():
         kernels = pair.metrics.get("kernel_count")
         if kernels is None or not kernels.delta or kernels.delta > 0 or pair is case.pair:
             continue
-        if any(other.path[: len(pair.path)] == pair.path and other is not pair for other in case.pairs):
+        if pair.path in holding or pair.base_path is None:
             continue
-        kinds = _base_region_kinds(case, pair)
-        if kinds is not None:
-            found.append((kinds, pair))
+        touched = _touched_bytes(of_base[pair.base_path])
+        if touched is not None:
+            found.append((touched, pair))
     within = [(size, pair) for size, pair in found if size <= cache]
     if not within or len(within) * 2 < len(found):
         return None
@@ -253,14 +255,11 @@ def _reuse_distance(case: Case) -> tuple[tuple[str, ...], tuple[Figure, ...]] | 
     return pair.path, figures
 
 
-def _base_region_kinds(case: Case, pair: RegionPair) -> float | None:
-    """Bytes that the base's kernels of a region touch, each from flushed caches (cold); None where not counted so."""
-    if pair.base_path is None:
-        return None
-    metrics = case.base.region(pair.base_path).metrics
+def _touched_bytes(region: Region) -> float | None:
+    """Bytes that a region's kernels touch, each from flushed caches (cold); None where not counted so."""
     total = 0.0
     for name in ("dram_read_bytes", "dram_write_bytes"):
-        metric = metrics.get(name)
+        metric = region.metrics.get(name)
         cold = metric.kinds.get("cold") if metric else None
         if cold is None or not isinstance(cold.value, int | float):
             return None

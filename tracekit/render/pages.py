@@ -17,7 +17,8 @@ from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
 from tracekit.model.verdict import Verdict
 from tracekit.render.charts import GAP_COLORS, SIDE_COLORS, gap_chart, gap_metric, latency_chart
-from tracekit.render.words import Row
+from tracekit.render.words import Row, grounds
+from tracekit.render.words import headline as answer_sentence
 
 _ROWS_SHOWN: Final = 14
 """A table with more rows scrolls."""
@@ -40,6 +41,7 @@ _STYLE: Final = """
 [data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.7rem; }
 [data-testid="stHeading"] code { background: none; padding: 0; font: inherit; white-space: pre-wrap; }
 [class*="st-key-muted"] [data-testid="stText"] { opacity: 0.72; font-size: 0.875rem; line-height: 1.45; }
+[class*="st-key-answer"] [data-testid="stText"] { font-size: 1.35rem; line-height: 1.4; }
 [class*="st-key-lead"] p { font-size: 1.25rem; line-height: 1.5; }
 """
 _CONTROL = {code: 0x2400 + code for code in range(32)} | {127: 0x2421}
@@ -85,11 +87,16 @@ def prose(text: str) -> str:
 
 
 def headline(comparison: Comparison) -> None:
-    """What is compared, under which conditions, the untraced latency, and whether the GPU itself changed."""
+    """What is compared, under which conditions, the answer, the untraced latency, and whether the GPU changed."""
     names = [_name(report) for report in (comparison.base, comparison.test)]
     st.header(f"{literal(names[0])} → {literal(names[1])}", anchor=False)
     with _muted("conditions"):
         st.text(_conditions(comparison))
+    if comparison.answer is not None:
+        with st.container(key="answer"):
+            st.text(answer_sentence(comparison))
+        with _muted("grounds"):
+            st.text(grounds(comparison))
     with st.container(key="lead"):
         st.markdown(_latency_sentence(comparison))
     chart = latency_chart(comparison.base, comparison.test)
@@ -140,7 +147,7 @@ def _known(value: object) -> str:
 
 
 def _latency_sentence(comparison: Comparison) -> str:
-    """The untraced change in figures alone: whether it is more than chance is not told by medians."""
+    """The untraced change in medians; the answer above it says what its interval tells."""
     base, test = _latency(comparison)
     for protocol in ("synchronized", "pipelined", *comparison.latency):
         if protocol in base and protocol in test:
@@ -336,9 +343,13 @@ def kernels(pair: RegionPair) -> None:
     if not pair.kernels:
         _say("no-kernels", "No kernel ran in this region on either side.")
     for number, match in enumerate(pair.kernels):
-        if match.match == "replaced":
+        if match.match in ("replaced", "renamed"):
             sides = (("base", match.base), ("test", match.test))
-            st.markdown(f"**Replaced**: {_count(match.base)} of the base by {_count(match.test)} of the test")
+            how = f", equal by the rules {', '.join(match.rules)}" if match.rules else ""
+            st.markdown(
+                f"**{match.match.capitalize()}**: {_count(match.base)} of the base by {_count(match.test)} of the test"
+                f"{prose(how)}"
+            )
             for column, (side, totals) in zip(st.columns(2, gap="large"), sides, strict=True):
                 with column:
                     _kernel_table(f"kernels-{number}-{side}", f"{side} kernel", totals)
