@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from tracekit import pipeline
+from tracekit.compare.findings import _ROW_OF
 from tracekit.compare.gate import parse_rule
 from tracekit.render.words import headline
 
@@ -68,3 +69,9 @@ def test_the_api_example_runs(monkeypatch) -> None:
     found = doctest.testmod(pipeline)
     assert found.attempted >= 5
     assert found.failed == 0
+
+
+def test_every_reason_is_documented() -> None:
+    page = (ROOT / "docs/reasons.md").read_text(encoding="utf-8")
+    table = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert sorted(re.findall(r"`(\w+)`", table)) == sorted(_ROW_OF)

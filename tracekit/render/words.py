@@ -141,11 +141,12 @@ def estimate_words(found: Estimate) -> str:
     parts = [f"Untraced, {on}"]
     if found.student is not None and found.robust is not None:
         other = found.robust if found.decided_by == "student" else found.student
-        name = "robust" if found.decided_by == "student" else "Student's"
-        decided = "Student's interval decides" if found.decided_by == "student" else "outliers: the robust one decides"
-        parts.append(
-            f"{decided} ({name}: {write_change(other.value)}, {write_change(other.low)} to {write_change(other.high)})"
-        )
+        if found.decided_by == "student":
+            decided, name = "the mean decides", "trimmed mean"
+        else:
+            decided, name = "for its outliers the trimmed mean decides", "mean"
+        ends = f"{write_change(other.low)} to {write_change(other.high)}"
+        parts.append(f"{decided} ({name}: {write_change(other.value)}, {ends})")
     if found.outliers:
         slow = ", ".join(f"{outlier.side} {write(outlier.value_ns, Unit.NS)}" for outlier in found.outliers)
         parts.append(f"outliers kept: {slow}")
@@ -204,10 +205,10 @@ def _replaced(r: Reason) -> str:
     base, test = (r.figure("replaced_kernel_count", side) for side in ("base", "test"))
     times = [_ns(r.figure("replaced_busy_ns", side)) for side in ("base", "test")]
     if not test:
-        return f"{_count(base)} kernels of {times[0]} are gone"
+        return f"{_count(base)} kernels that took {times[0]} are gone"
     if not base:
-        return f"{_count(test)} kernels of {times[1]} came"
-    return f"{_count(base)} kernels of {times[0]} became {_count(test)} of {times[1]}"
+        return f"{_count(test)} kernels that take {times[1]} came"
+    return f"{_count(base)} kernels that took {times[0]} became {_count(test)} that take {times[1]}"
 
 
 def _where(r: Reason) -> str:
