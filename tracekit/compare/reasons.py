@@ -131,7 +131,7 @@ def _launches(case: Case) -> Iterable[Reason]:
         Figure("exposed_ns", exposed[1], Unit.NS, "test"),
         Figure("exposed_ns", effect, Unit.NS, "delta"),
     )
-    graphed = [_is_graphed(case, side) for side in ("base", "test")]
+    graphed = [is_graphed(case, side) for side in ("base", "test")]
     if graphed == [False, True]:
         yield Reason("launched_by_graph", "because", effect, True, figures)
     elif graphed == [True, False]:
@@ -142,7 +142,8 @@ def _launches(case: Case) -> Iterable[Reason]:
         yield Reason("exposed_time", "because", effect, True, figures)
 
 
-def _is_graphed(case: Case, side: str) -> bool:
+def is_graphed(case: Case, side: str) -> bool:
+    """Whether a side launches the step's kernels by CUDA graph."""
     calls, kernels = case.number("launch_call_count", side), case.number("kernel_count", side)
     return bool(calls and kernels and kernels >= _GRAPHED * calls)
 
@@ -150,7 +151,7 @@ def _is_graphed(case: Case, side: str) -> bool:
 def _already_graphed(case: Case) -> Iterable[Reason]:
     """A graph has no host time left to save: only the kernels' own time is."""
     kernels = case.change("kernel_count")
-    if kernels is not None and kernels.delta and all(_is_graphed(case, side) for side in ("base", "test")):
+    if kernels is not None and kernels.delta and all(is_graphed(case, side) for side in ("base", "test")):
         figures = (*_both(case, "kernel_count", Unit.COUNT), *_both(case, "launch_call_count", Unit.COUNT))
         yield Reason("already_graph_captured", "limit", None, True, figures)
 

@@ -71,7 +71,7 @@ def _verdict_words(what: str, subject: str, answer: Answer, comparison: Comparis
             failed = [str(c["check"]) for c in comparison.test.capture.get("quality", ()) if c["passed"] is False]
             return f"Faster but wrong: {what.lower()} made {subject} faster by {by}, and failed {', '.join(failed)}"
         case Verdict.SAME:
-            return f"{what} left {subject} the same, within {write(MARGIN, Unit.RATIO)} ({by or 'no change'})"
+            return f"{what} left {subject} the same, within {write(MARGIN, Unit.RATIO)} ({_moved_by(answer.interval)})"
         case Verdict.UNMEASURED:
             return f"Whether {what.lower()} helped {subject} was not measured"
         case _:
