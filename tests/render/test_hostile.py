@@ -14,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
+from nsys_builder import NsysFile
 from rich.console import Console
 
 from tracekit import pipeline
 from tracekit.compare.gate import judge_gate, parse_rule
 from tracekit.errors import NotComparableError
-from tracekit.model.report import KernelTotal, Report
+from tracekit.model.report import Comparison, KernelTotal, Report
 from tracekit.render.html import diff_html, refusal_html
 from tracekit.render.json import diff_json
 from tracekit.render.junit import diff_junit, refusal_junit
@@ -71,7 +72,10 @@ def poisoned(report: Report, name: str) -> Report:
 
 def outputs(reports, name) -> dict[str, str]:
     base, test = (poisoned(report, name) for report in reports)
-    comparison = pipeline.diff(base, test)
+    return written(pipeline.diff(base, test), name)
+
+
+def written(comparison: Comparison, name: str) -> dict[str, str]:
     gate = judge_gate(comparison, [parse_rule("*: kernel_count > 1"), parse_rule("latency_ns > +2%")])
     main, rows = pipeline.main_region(comparison), pipeline.findings(comparison)
     assert main is not None
@@ -143,6 +147,34 @@ def test_no_format_is_broken_or_entered(reports, harmless, name):
         assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]", text), format
         if format != "json":
             assert max(len(word) for word in text.split(" ")) < 60_000
+
+
+def exports(folder: Path, name: str) -> list[Path]:
+    """Two exports whose ranges and kernels bear the text, with two steps each."""
+    files = []
+    for side, length in (("base", 40), ("test", 30)):
+        file = NsysFile(folder / f"{side}.sqlite").gpu()
+        for at in (0, 1000):
+            file.range(at, at + 900, f"root {name}").range(at + 5, at + 800, f"inner {name}", domain=f"domain {name}")
+            file.launch((at + 10, at + 20), (at + 30, at + 30 + length), name=f"{side} {name}")
+            file.launch((at + 100, at + 120), (at + 130, at + 150), name=f"both {name}")
+        file.path.unlink(missing_ok=True)
+        files.append(file.write())
+    return files
+
+
+@pytest.mark.parametrize("name", [name for name in HOSTILE if "\ud800" not in name], ids=lambda name: name[:12])
+def test_names_in_a_file_break_and_enter_nothing(tmp_path, name):
+    found, harmless = (written(pipeline.diff(*exports(tmp_path, text)), text) for text in (name, "harmless"))
+    assert "Charged device time by region" in found["text"]
+    assert tags(found["html"]) == tags(harmless["html"])
+    assert shape(found["markdown"]) == shape(harmless["markdown"])
+    suites = [ElementTree.fromstring(one["junit"]) for one in (found, harmless)]
+    assert len(list(suites[0].iter())) == len(list(suites[1].iter()))
+    paths = [region["path"] for region in json.loads(found["json"])["regions"]]
+    assert [f"root {name}", f"inner {name}"] in paths
+    for format, text in found.items():
+        assert not re.search("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x9f\u202a-\u202e\u2066-\u2069]", text), format
 
 
 def test_a_comment_stays_within_what_github_takes(reports):

@@ -7,6 +7,7 @@ from html import escape
 from typing import Final
 
 from tracekit.errors import NotComparableError
+from tracekit.model.labels import Path
 from tracekit.model.report import Change, Comparison, Gate, RegionPair, Report
 from tracekit.model.units import Unit, write, write_change
 from tracekit.model.verdict import Verdict
@@ -17,6 +18,7 @@ from tracekit.render.words import (
     check_found,
     check_place,
     check_sides,
+    delta_title,
     dilation_words,
     gap_doc,
     grounds,
@@ -58,7 +60,12 @@ def diff_html(comparison: Comparison, rows: Sequence[Row], main: RegionPair | No
             size = "" if reason.effect_ns is None else f" {write(reason.effect_ns, Unit.NS, signed=True)} a step:"
             body.append(f"<li><em>{reason.role}</em>{size} {safe(reason_words(reason))}</li>")
         body.append("</ul>")
-    body += [_waterfalls(comparison), "<h2>Regions (medians over instances)</h2>", _regions(comparison.regions)]
+    body += [
+        _waterfalls(comparison),
+        _deltas(comparison),
+        "<h2>Regions (medians over instances)</h2>",
+        _regions(comparison.regions),
+    ]
     if main is not None:
         body += [f"<h2>Kernels of {safe(region_words(main.path))}</h2>", _kernels(main)]
     body += ["<h2>Notes</h2>", "<ul>", *(f'<li class="muted">{safe(note)}</li>' for note in comparison.notes), "</ul>"]
@@ -119,13 +126,32 @@ def _waterfalls(comparison: Comparison) -> str:
     return "\n".join(out)
 
 
+def _deltas(comparison: Comparison) -> str:
+    """Charged device time by region, a step: totals that add up."""
+    traced = next((waterfall for waterfall in comparison.waterfalls if waterfall.basis == "traced"), None)
+    if traced is None or not comparison.region_deltas:
+        return ""
+    of = traced.instances
+    lines = []
+    for delta in comparison.region_deltas:
+        line = [_indented(delta.path)]
+        line += [write(value / of, Unit.NS) for value in (delta.base_ns, delta.test_ns)]
+        line += [write(value / of, Unit.NS, signed=True) for value in (delta.delta_ns, delta.direct_delta_ns)]
+        lines.append(line)
+    titles = ("region", "base", "test", "difference", "outside inner regions")
+    return f"<h2>{safe(delta_title(of))}</h2>{_table(titles, lines, numbers=(1, 2, 3, 4))}"
+
+
+def _indented(path: Path) -> str:
+    return f'<span style="padding-left:{1.2 * (len(path) - 1):.1f}em">{safe(clipped(path[-1], _NAME_WIDTH))}</span>'
+
+
 def _regions(pairs: Sequence[RegionPair]) -> str:
     columns = (("kernel_count", "kernels"), ("device_ns", "charged"), ("busy_ns", "busy"), ("gap_ns", "idle"),
                ("dram_read_bytes", "read"), ("dram_write_bytes", "written"))  # fmt: skip
     lines = [
         [
-            f'<span style="padding-left:{1.2 * (len(pair.path) - 1):.1f}em">'
-            f"{safe(clipped(pair.path[-1], _NAME_WIDTH))}</span>",
+            _indented(pair.path),
             *(_cell(pair.metrics.get(name)) for name, _ in columns),
         ]
         for pair in pairs

@@ -22,6 +22,7 @@ from tracekit.render.words import (
     check_found,
     check_place,
     check_sides,
+    delta_title,
     dilation_words,
     gap_doc,
     grounds,
@@ -71,6 +72,7 @@ def diff_text(
         *_gate(gate),
         _findings(rows),
         *(_waterfall(waterfall) for waterfall in comparison.waterfalls),
+        *_deltas(comparison, depth),
         _pair_table(comparison.regions, depth),
         _legend("charged", "busy", "idle"),
         _kernel_table(main),
@@ -234,6 +236,21 @@ def _waterfall(waterfall: Waterfall) -> RenderableType:
         table.caption = dilation_words(waterfall)
         table.caption_justify = "left"
     return table
+
+
+def _deltas(comparison: Comparison, depth: int | None) -> list[RenderableType]:
+    """Charged device time by region, a step: totals that add up, unlike the medians below."""
+    traced = next((waterfall for waterfall in comparison.waterfalls if waterfall.basis == "traced"), None)
+    if traced is None or not comparison.region_deltas:
+        return []
+    of = traced.instances
+    table = _table("region", "base", "test", "difference", "outside inner regions", title=delta_title(of))
+    for delta in comparison.region_deltas:
+        if depth is None or len(delta.path) <= depth:
+            cells = [write(value / of, Unit.NS) for value in (delta.base_ns, delta.test_ns)]
+            cells += [write(value / of, Unit.NS, signed=True) for value in (delta.delta_ns, delta.direct_delta_ns)]
+            table.add_row(_indent(delta.path), *cells)
+    return [table]
 
 
 def _findings(rows: Sequence[Row]) -> RenderableType:

@@ -323,6 +323,11 @@ def gap_doc(name: str) -> str:
     return REGION_METRICS[column].doc if column in REGION_METRICS.names else ""
 
 
+def delta_title(instances: int) -> str:
+    """The title of the exact deltas by region."""
+    return f"Charged device time by region: mean of {instances} instances a side, adds up exactly"
+
+
 def dilation_words(waterfall: Waterfall) -> str:
     """How far tracing stretched each side, and the traced idle time that explains the exposed time."""
     parts = [
