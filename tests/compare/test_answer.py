@@ -14,7 +14,7 @@ from tracekit.compare.quality import failed_checks
 from tracekit.model.report import Comparison, Latency, Report
 from tracekit.model.verdict import Verdict
 from tracekit.render.json import diff_json
-from tracekit.render.words import grounds, headline, reason_words
+from tracekit.render.words import grounds, headline, phase_words, reason_words
 
 SAMPLES = Path(__file__).parents[2] / "sample_traces"
 PAIRS = (
@@ -383,3 +383,53 @@ def test_more_regions_than_can_be_tried_are_left_unpaired() -> None:
     found = align(*sides)
     assert len(found.pairs) == 2200
     assert any("too many to pair" in note for note in found.notes)
+
+
+def test_a_request_is_judged_whole_and_by_its_parts(bundle) -> None:
+    def bench(variant: str, prefill: float, decode: float) -> dict:
+        samples = [
+            {"process": at, "variant": variant, "protocol": "synchronized", "block": at, "phase": phase,
+             "latency_us": latency + at}
+            for at in range(10)
+            for phase, latency in (("prefill", prefill), ("decode", decode), ("request", prefill + 20 * decode))
+        ]  # fmt: skip
+        return {"unit": "us", "samples": samples}
+
+    base, test = (
+        bundle(name, variant=name, bench={"file": "bench.json"}, bench_json=bench(name, 5000, decode))
+        for name, decode in (("one", 700.0), ("two", 500.0))
+    )
+    comparison = pipeline.diff(base, test)
+    assert comparison.latency["synchronized"].base == pytest.approx((5000 + 14_000 + 4.5) * 1000)
+    verdicts = {phase: change.verdict for (phase, _), change in comparison.phases.items()}
+    assert verdicts == {"prefill": Verdict.SAME, "decode": Verdict.BETTER}
+    assert phase_words(comparison)[1].startswith("decode, synchronized: better (704.5 us to 504.5 us")
+    assert {entry["phase"] for entry in json.loads(diff_json(comparison))["phases"]} == {"prefill", "decode"}
+
+
+def test_a_request_root_is_a_request_whatever_its_tokens() -> None:
+    sides = [
+        replace(
+            report(name),
+            regions=tuple(
+                replace(r, path=(f"{name}/T512/request", *r.path[1:])) for r in report(name).regions
+            ),
+        )
+        for name in ("decode_unfused", "decode_fused")
+    ]  # fmt: skip
+    comparison = pipeline.diff(*sides)
+    assert comparison.answer.subject == "request"
+    assert headline(comparison).startswith("Fusion helped the request by")
+
+
+def test_untraced_latency_is_not_split_by_one_of_several_roots(nsys) -> None:
+    reports = []
+    for side, step in (("base", 100), ("test", 60)):
+        file = nsys(file=f"{side}.sqlite").gpu()
+        for at in (0, 1000, 2000):
+            file.range(at, at + 300, "prefill").launch((at + 5, at + 10), (at + 20, at + 220), name="p")
+            file.range(at + 400, at + 900, "decode").launch((at + 410, at + 420), (at + 430, at + 430 + step), name="d")
+        reports.append(with_latency(pipeline.report(file.write()), 1.0, 1.1, 1.05))
+    comparison = pipeline.diff(*reports)
+    assert [waterfall.basis for waterfall in comparison.waterfalls] == ["traced"]
+    assert any("Several roots" in note for note in comparison.notes)

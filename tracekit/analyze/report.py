@@ -28,7 +28,7 @@ from tracekit.model.trace import Trace
 def analyze(trace: Trace) -> Report:
     """The report of a trace. With a timeline, counters join to its regions; without one, they make the regions."""
     trace.notes.sort()  # tables load concurrently, and one capture must always give one report
-    latency = latencies(trace)
+    latency, phases = latencies(trace)
     if not trace.has_timeline:
         regions, notes = profile_regions(trace.counters)
         return Report(
@@ -37,6 +37,7 @@ def analyze(trace: Trace) -> Report:
             regions=regions,
             kernels=(),
             latency=latency,
+            phases=phases,
             notes=(*trace.notes, *notes),
         )
     ranges = trace.table("ranges")
@@ -83,6 +84,7 @@ def analyze(trace: Trace) -> Report:
         regions=regions,
         kernels=_kernels(rolled, launches),
         latency=latency,
+        phases=phases,
         notes=(*trace.notes, *joined.notes),
         frames=_Frames(
             {

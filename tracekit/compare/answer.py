@@ -87,10 +87,12 @@ def _fewer_kernels(pair: RegionPair | None) -> bool:
 
 
 def _subject(pair: RegionPair | None, base: Report) -> str:
-    """What a step is, where its label or the conditions tell: decode, prefill; else a step."""
+    """What a step is, where its label or the conditions tell: a whole request, decode, prefill; else a step."""
     label = pair.path[0] if pair else ""
     root = labels.parse_root(label)
     said = root.phase if root else label
+    if said == "request":
+        return said
     for phase in _PHASES:
         if phase in said.lower():
             return phase

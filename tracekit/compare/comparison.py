@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final, TypeVar
 
 from tracekit.compare.align import align
 from tracekit.compare.answer import answer
@@ -14,7 +15,7 @@ from tracekit.compare.kernels import match_kernels
 from tracekit.compare.quality import computes_wrong, quality_notes
 from tracekit.compare.statistics import ENOUGH, Sample, estimate
 from tracekit.compare.waterfall import traced_waterfall, untraced_waterfall
-from tracekit.model.labels import Path
+from tracekit.model.labels import UNATTRIBUTED, Path
 from tracekit.model.report import (
     Change,
     Comparison,
@@ -30,6 +31,8 @@ from tracekit.model.report import (
 from tracekit.model.tables import BENCH, DRAM_KINDS, REGION_METRICS
 from tracekit.model.units import Unit, write
 from tracekit.model.verdict import MARGIN, judge_figures, reconsidered
+
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def compare(
@@ -70,6 +73,10 @@ def compare(
     latency = _latency(base, test, wrong)
     main = main_region(pairs)
     waterfalls, deltas = _accounts(main, pairs, base, test, latency, drift)
+    if main is not None and _several_roots(main, pairs):
+        notes.append(
+            "Several roots hold device work: untraced latency, which is of them all, is not split by the main one's."
+        )
     compared = Comparison(
         base=base,
         test=test,
@@ -84,6 +91,7 @@ def compare(
         waterfalls=waterfalls,
         region_deltas=deltas,
         matching=matching,
+        phases=_phases(base, test, wrong),
     )
     return replace(compared, findings=findings(compared))
 
@@ -100,8 +108,27 @@ def _accounts(
     if main is None:
         return (), ()
     traced, deltas = traced_waterfall(main, pairs, base, test)
-    both = (untraced_waterfall(main, base, test, latency, drift), traced)
+    untraced = None if _several_roots(main, pairs) else untraced_waterfall(main, base, test, latency, drift)
+    both = (untraced, traced)
     return tuple(waterfall for waterfall in both if waterfall is not None), deltas
+
+
+_ELSEWHERE: Final = 0.1
+
+
+def _several_roots(main: RegionPair, pairs: Sequence[RegionPair]) -> bool:
+    """Whether other ranges that are no part of the main region hold a tenth as much device time, on either side."""
+    for side, paths in (("base", [p.base_path for p in pairs]), ("test", [p.test_path for p in pairs])):
+        times = [0.0, 0.0]
+        for pair, path in zip(pairs, paths, strict=True):
+            if path is None or len(path) != 1 or path == (UNATTRIBUTED,):
+                continue
+            value = getattr(pair.metrics["device_ns"], side) if "device_ns" in pair.metrics else None
+            instances = pair.base_instances if side == "base" else pair.test_instances
+            times[pair is not main] += value * instances if isinstance(value, int | float) else 0.0
+        if times[1] > _ELSEWHERE * times[0]:
+            return True
+    return False
 
 
 def _notes_of(side: str, report: Report) -> list[str]:
@@ -183,10 +210,21 @@ def _judged(change: Change, wrong: bool) -> Change:
 def _latency(base: Report, test: Report, wrong: bool) -> dict[str, Change]:
     """Untraced latency by protocol: medians over processes, and the estimate of their ratio with its verdict."""
     sides = [{entry.protocol: entry for entry in report.latency} for report in (base, test)]
+    return _estimated(sides[0], sides[1], wrong)
+
+
+def _phases(base: Report, test: Report, wrong: bool) -> dict[tuple[str, str], Change]:
+    """The same for the parts of a request that both sides measured, by (phase, protocol)."""
+    sides = [{(str(entry.phase), entry.protocol): entry for entry in report.phases} for report in (base, test)]
+    both = [{key: entry for key, entry in side.items() if key in sides[0] and key in sides[1]} for side in sides]
+    return _estimated(both[0], both[1], wrong)
+
+
+def _estimated(base: Mapping[_Key, Latency], test: Mapping[_Key, Latency], wrong: bool) -> dict[_Key, Change]:
     better = BENCH["latency_ns"].better
     out = {}
-    for protocol in dict.fromkeys((*sides[0], *sides[1])):
-        entries = [side.get(protocol) for side in sides]
+    for protocol in dict.fromkeys((*base, *test)):
+        entries = [side.get(protocol) for side in (base, test)]
         first, second = (entry.median_ns if entry else None for entry in entries)
         found = estimate(samples(entries[0]), samples(entries[1]))
         verdict = reconsidered(found.verdict, wrong=wrong) or found.verdict

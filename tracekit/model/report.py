@@ -70,7 +70,8 @@ class Latency:
     """Untraced latency of a step under one protocol: quantiles over processes, in ns.
 
     ``samples_ns`` has one figure a process, in the order run, and ``blocks`` the interleaved block of each (None where
-    not recorded). ``sm_clock_mhz`` is the median clock of the SMs after the samples, where recorded.
+    not recorded). ``sm_clock_mhz`` is the median clock of the SMs after the samples, where recorded. ``phase`` is the
+    part of a request that it is the latency of; None for the whole step or request.
     """
 
     protocol: str
@@ -81,11 +82,15 @@ class Latency:
     samples_ns: tuple[float, ...]
     blocks: tuple[int | None, ...] = ()
     sm_clock_mhz: float | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """One capture, analyzed. ``frames`` holds the derived tables by name, for scripts and charts."""
+    """One capture, analyzed. ``phases`` are the untraced latencies of the parts of a request, where measured.
+
+    ``frames`` holds the derived tables by name, for scripts and charts.
+    """
 
     capture: Mapping[str, Any]
     coverage: Coverage
@@ -93,6 +98,7 @@ class Report:
     kernels: tuple[KernelTotal, ...]
     latency: tuple[Latency, ...] = ()
     notes: tuple[str, ...] = ()
+    phases: tuple[Latency, ...] = ()
     frames: Mapping[str, pd.DataFrame] = field(default_factory=dict, repr=False)
 
     def region(self, path: Path) -> Region:
@@ -324,7 +330,8 @@ class Answer:
     """Did it help? The verdict of the whole comparison, what it rests on, and the reasons in order of contribution.
 
     ``basis`` is untraced or traced (then nothing untraced was measured on both sides), or none. ``change`` is fusion
-    where fewer kernels remain, else change; ``subject`` decode, prefill or step. ``interval`` is the ratio test / base.
+    where fewer kernels remain, else change; ``subject`` request, decode, prefill or step. ``interval`` is the ratio
+    test / base.
     """
 
     verdict: Verdict
@@ -386,6 +393,7 @@ class Gate:
 class Comparison:
     """Two captures, compared.
 
+    ``latency`` is by protocol, ``phases`` by (phase, protocol): the parts of a request, where both sides measured them.
     ``findings`` are the five rows of the main region, ``matching`` says what regions are: ranges (NVTX), steps (found
     from the repeating sequence of launches) or trace (everything as one).
     """
@@ -404,6 +412,7 @@ class Comparison:
     waterfalls: tuple[Waterfall, ...] = ()
     region_deltas: tuple[RegionDelta, ...] = ()
     matching: str = "ranges"
+    phases: Mapping[tuple[str, str], Change] = field(default_factory=dict)
 
     def frame(self, name: str) -> pd.DataFrame:
         """A part of the comparison as a pandas frame: regions (a row a metric of a region), latency, reasons,

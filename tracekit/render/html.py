@@ -23,6 +23,7 @@ from tracekit.render.words import (
     gap_doc,
     grounds,
     headline,
+    phase_words,
     reason_words,
 )
 
@@ -49,6 +50,7 @@ def diff_html(comparison: Comparison, rows: Sequence[Row], main: RegionPair | No
     body = [f"<h1>{safe(names[0])} → {safe(names[1])}</h1>"]
     body.append(f'<p class="lead {verdict}">{safe(headline(comparison))}</p>')
     body.append(f'<p class="muted">{safe(grounds(comparison))}</p>')
+    body += [f"<p>{safe(words)}</p>" for words in phase_words(comparison)]
     if gate is not None:
         body += [f'<h2>Gate: <span class="{gate.outcome}">{gate.outcome}</span></h2>', _gate(gate)]
     body.append("<h2>Did it help?</h2>")

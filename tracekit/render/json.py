@@ -38,6 +38,7 @@ def show_json(report: Report) -> str:
             "capture": report.capture,
             "coverage": asdict(report.coverage),
             "latency": [asdict(entry) for entry in report.latency],
+            "phases": [asdict(entry) for entry in report.phases],
             "notes": report.notes,
             "regions": [
                 {
@@ -65,6 +66,10 @@ def diff_json(comparison: Comparison, gate: Gate | None = None) -> str:
             "mismatches": [asdict(mismatch) for mismatch in comparison.mismatches],
             "unknown": comparison.unknown,
             "latency": {name: asdict(change) for name, change in comparison.latency.items()},
+            "phases": [
+                {"phase": phase, "protocol": protocol, **asdict(change)}
+                for (phase, protocol), change in comparison.phases.items()
+            ],
             "drift": asdict(comparison.drift),
             "answer": _answer(comparison),
             "findings": [_finding(finding) for finding in comparison.findings],

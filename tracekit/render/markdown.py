@@ -21,6 +21,7 @@ from tracekit.render.words import (
     gap_doc,
     grounds,
     headline,
+    phase_words,
     reason_words,
 )
 
@@ -56,6 +57,7 @@ def diff_markdown(
         escaped(grounds(comparison)),
         "",
     ]
+    parts += [f"- {escaped(words)}" for words in phase_words(comparison)] + [""] * bool(comparison.phases)
     if gate is not None:
         parts += [f"**Gate: {_OUTCOMES[gate.outcome]}**", "", *_gate(gate), ""]
     parts += _table(

@@ -27,6 +27,7 @@ from tracekit.render.words import (
     gap_doc,
     grounds,
     headline,
+    phase_words,
     reason_words,
 )
 
@@ -196,6 +197,7 @@ def _answer(comparison: Comparison) -> list[RenderableType]:
         Text(literal(headline(comparison)), style=f"bold {style}"),
         Text(literal(grounds(comparison)), style=_MUTED),
     ]
+    lines += [Text(f"  part      {'':20}  {literal(words)}") for words in phase_words(comparison)]
     for reason in answer.reasons:
         size = "" if reason.effect_ns is None else write(reason.effect_ns, Unit.NS, signed=True)
         size += "" if reason.measured or not size else " at most"

@@ -56,7 +56,7 @@ def headline(comparison: Comparison) -> str:
     if answer is None:
         return "Nothing was compared."
     what = {"fusion": "Fusion", "change": "The change"}[answer.change]
-    subject = {"step": "the step"}.get(answer.subject, answer.subject)
+    subject = {"step": "the step", "request": "the request"}.get(answer.subject, answer.subject)
     return f"{_verdict_words(what, subject, answer, comparison)}{_because(answer)}."
 
 
@@ -125,6 +125,16 @@ def grounds(comparison: Comparison) -> str:
             "stretches the host's part, and another process may differ."
         )
     return "Neither untraced latency nor a traced step was measured on both sides."
+
+
+def phase_words(comparison: Comparison) -> list[str]:
+    """The parts of a request, each with its own verdict: where in it the change helped."""
+    out = []
+    for (phase, protocol), change in comparison.phases.items():
+        interval = change.estimate.interval if change.estimate else None
+        sides = f"{write(change.base, Unit.NS)} to {write(change.test, Unit.NS)}"
+        out.append(f"{phase}, {protocol}: {change.verdict} ({sides}; {_moved_by(interval)})")
+    return out
 
 
 def estimate_words(found: Estimate) -> str:
