@@ -1,9 +1,13 @@
 """The README tells the truth: its figures are those that its commands print, and its Python runs."""
 
+import doctest
 import re
 from pathlib import Path
 
 from tracekit import pipeline
+from tracekit.compare.findings import _ROW_OF
+from tracekit.compare.gate import parse_rule
+from tracekit.render.words import headline
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -43,3 +47,31 @@ def test_the_python_runs(monkeypatch) -> None:
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)]+)\)", README):
         assert (ROOT / target).exists(), target
+
+
+def test_the_first_sentence_is_that_of_the_samples() -> None:
+    comparison = pipeline.diff(ROOT / "sample_traces/decode_unfused", ROOT / "sample_traces/decode_fused")
+    (shown,) = [block.strip() for block in blocks() if block.startswith("Fusion helped")]
+    assert headline(comparison).startswith(shown)
+
+
+def test_the_rules_and_links_of_the_ci_page_hold() -> None:
+    page = (ROOT / "docs/ci.md").read_text(encoding="utf-8")
+    rules = re.findall(r"--fail-on '([^']+)'", page + README)
+    assert len(rules) >= 5
+    assert all(parse_rule(rule) for rule in rules)
+    for target in re.findall(r"\]\((?!http)([^)#]+)", page):
+        assert (ROOT / "docs" / target).exists(), target
+
+
+def test_the_api_example_runs(monkeypatch) -> None:
+    monkeypatch.chdir(ROOT)
+    found = doctest.testmod(pipeline)
+    assert found.attempted >= 5
+    assert found.failed == 0
+
+
+def test_every_reason_is_documented() -> None:
+    page = (ROOT / "docs/reasons.md").read_text(encoding="utf-8")
+    table = "".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert sorted(re.findall(r"`(\w+)`", table)) == sorted(_ROW_OF)

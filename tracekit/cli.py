@@ -6,6 +6,7 @@ import io
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +17,8 @@ from tracekit.errors import NotComparableError, TracekitError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from tracekit.model.report import Comparison, Gate
 
 app = typer.Typer(
     name="tracekit",
@@ -32,6 +35,16 @@ class Format(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+class DiffFormat(StrEnum):
+    """How a comparison is written: markdown suits a pull-request comment, html is one self-contained page."""
+
+    TEXT = "text"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    HTML = "html"
+    JUNIT = "junit"
 
 
 TraceArgument = Annotated[
@@ -98,10 +111,19 @@ def gaps(
         _write(gaps_text(data), output)
 
 
+def _print_rules(wanted: bool) -> None:
+    """Prints the rules by which kernel names are made equal, and ends."""
+    if wanted:
+        from tracekit import pipeline
+
+        typer.echo("\n".join(f"{rule.name:20} {rule.doc}" for rule in pipeline.NAME_RULES))
+        raise typer.Exit
+
+
 @app.command()
 def diff(
-    base: Annotated[str, typer.Argument(help="The capture before the change.", metavar="BASE")],
-    test: Annotated[str, typer.Argument(help="The capture after it.", metavar="TEST")],
+    base: Annotated[str | None, typer.Argument(help="The capture before the change.", metavar="BASE")] = None,
+    test: Annotated[str | None, typer.Argument(help="The capture after it.", metavar="TEST")] = None,
     base_counters: Annotated[
         list[str] | None, typer.Option("--base-counters", metavar="[KIND=]FILE", help="Nsight Compute data of BASE.")
     ] = None,
@@ -114,37 +136,152 @@ def diff(
     waive: Annotated[
         list[str] | None, typer.Option("--waive", metavar="CONDITION", help="Compare although CONDITION differs.")
     ] = None,
-    format: FormatOption = Format.TEXT,
+    map_file: Annotated[
+        Path | None, typer.Option("--map", metavar="FILE.toml", help="Which region of BASE is which of TEST.")
+    ] = None,
+    write_map: Annotated[
+        Path | None, typer.Option("--write-map", metavar="FILE.toml", help="Write the pairing as a map to edit.")
+    ] = None,
+    matrix: Annotated[
+        Path | None,
+        typer.Option(
+            "--matrix", metavar="DIR", help="Compare every variant in DIR with its baseline, instead of BASE with TEST."
+        ),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", metavar="VARIANT", help="With --matrix: the variant to compare with.")
+    ] = None,
+    show_rules: Annotated[
+        bool, typer.Option("--show-rules", is_eager=True, callback=_print_rules, help="List the rules for names.")
+    ] = False,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="RULE",
+            help="Exit 1 where [REGION:] METRIC OP LIMIT holds: 'latency_ns > +2%', '*/norm: dram_read_bytes > +5%'.",
+        ),
+    ] = None,
+    format: Annotated[DiffFormat, typer.Option("--format", "-f", help="How to write the result.")] = DiffFormat.TEXT,
     output: OutputOption = None,
     force: ForceOption = False,
     depth: DepthOption = None,
 ) -> None:
-    """Compare two captures of the same work: did it help, by how much, and why."""
-    _refuse_overwrite(output, force, base, test, *base_counters or (), *test_counters or ())
+    """Compare two captures of the same work: did it help, by how much, and why.
+
+    With --fail-on it is a gate: exit 1 where a rule failed, 4 where one cannot be told, 3 where the captures are not
+    comparable, 2 where a rule matches nothing.
+    """
+    if matrix is not None:
+        alone = (base, test, base_counters, test_counters, rename, map_file, write_map)
+        if any(option is not None for option in alone):
+            raise UsageError(
+                "--matrix compares the bundles of a folder", remedy="leave out BASE, TEST, counters, renames and maps"
+            )
+        _matrix(matrix, baseline, waive or (), fail_on or (), format, output, force)
+        return
+    if base is None or test is None or baseline is not None:
+        raise typer.BadParameter("diff takes BASE and TEST, or a folder of bundles with --matrix")
+    inputs = [base, test, *(base_counters or ()), *(test_counters or ())]
+    inputs += [str(map_file)] if map_file else []
+    _refuse_overwrite(output, force, *inputs)
+    _refuse_overwrite(write_map, force, *inputs)
     from tracekit import pipeline
 
     renames = [_rename(item) for item in rename or ()]
-    reports = (
-        pipeline.report(base, counters=base_counters or ()),
-        pipeline.report(test, counters=test_counters or ()),
-    )
+    rules = [pipeline.parse_rule(rule) for rule in fail_on or ()]
+    region_map = pipeline.read_map(map_file) if map_file else None
+    sides = ((base, base_counters or ()), (test, test_counters or ()))
     try:
-        comparison = pipeline.diff(*reports, rename=renames, waive=waive or ())
+        comparison = pipeline.diff(*pipeline.reports(sides), rename=renames, region_map=region_map, waive=waive or ())
     except NotComparableError as error:
-        if format is Format.JSON:
+        if format is not DiffFormat.TEXT:
+            _write(_refusal(error, format), output)
+        raise
+    gate = pipeline.judge_gate(comparison, rules) if rules else None
+    if write_map is not None:
+        _write(pipeline.propose_map(comparison), write_map)
+    _write(_comparison(comparison, gate, format, depth), output)
+    _leave(gate.exit_code if gate else 0)
+
+
+def _matrix(
+    directory: Path,
+    baseline: str | None,
+    waive: Sequence[str],
+    fail_on: Sequence[str],
+    format: DiffFormat,
+    output: Path | None,
+    force: bool,
+) -> None:
+    """Every variant against its baseline, and the gate on each."""
+    if format not in (DiffFormat.TEXT, DiffFormat.JSON, DiffFormat.MARKDOWN):
+        raise UsageError(f"--matrix is not written as {format}", remedy="take text, json or markdown")
+    _refuse_overwrite(output, force, str(directory))
+    from tracekit import pipeline
+    from tracekit.render.matrix import matrix_json, matrix_markdown, matrix_text
+
+    rules = [pipeline.parse_rule(rule) for rule in fail_on]
+    found = pipeline.diff_matrix(directory, baseline=baseline, waive=waive, gate=rules)
+    writers = {DiffFormat.TEXT: matrix_text, DiffFormat.JSON: matrix_json, DiffFormat.MARKDOWN: matrix_markdown}
+    _write(writers[format](found), output)
+    _leave(found.exit_code)
+
+
+def _leave(exit_code: int) -> None:
+    """Ends with a gate's exit code where it is not 0, and says why."""
+    if exit_code:
+        sys.stderr.write(f"tracekit: the gate {'failed' if exit_code == 1 else 'is undetermined'}\n")
+        raise typer.Exit(exit_code)
+
+
+def _comparison(
+    comparison: Comparison, gate: Gate | None, format: DiffFormat, depth: int | None
+) -> str | RenderableType:
+    from tracekit import pipeline
+
+    rows, main_pair = pipeline.findings(comparison), pipeline.main_region(comparison)
+    match format:
+        case DiffFormat.JSON:
+            from tracekit.render.json import diff_json
+
+            return diff_json(comparison, gate)
+        case DiffFormat.MARKDOWN:
+            from tracekit.render.markdown import diff_markdown
+
+            return diff_markdown(comparison, rows, main_pair, gate)
+        case DiffFormat.HTML:
+            from tracekit.render.html import diff_html
+
+            return diff_html(comparison, rows, main_pair, gate)
+        case DiffFormat.JUNIT:
+            from tracekit.render.junit import diff_junit
+
+            return diff_junit(comparison, gate)
+        case _:
+            from tracekit.render.text import diff_text
+
+            return diff_text(comparison, rows, main_pair, depth=depth, gate=gate)
+
+
+def _refusal(error: NotComparableError, format: DiffFormat) -> str:
+    match format:
+        case DiffFormat.MARKDOWN:
+            from tracekit.render.markdown import refusal_markdown
+
+            return refusal_markdown(error)
+        case DiffFormat.HTML:
+            from tracekit.render.html import refusal_html
+
+            return refusal_html(error)
+        case DiffFormat.JUNIT:
+            from tracekit.render.junit import refusal_junit
+
+            return refusal_junit(error)
+        case _:
             from tracekit.render.json import refusal_json
 
-            _write(refusal_json(error), output)
-        raise
-    if format is Format.JSON:
-        from tracekit.render.json import diff_json
-
-        _write(diff_json(comparison), output)
-    else:
-        from tracekit.render.text import diff_text
-
-        main_pair = pipeline.main_region(comparison)
-        _write(diff_text(comparison, pipeline.findings(comparison), main_pair, depth=depth), output)
+            return refusal_json(error)
 
 
 @app.command(name="app")

@@ -8,16 +8,22 @@ from os import PathLike
 from os.path import isfile
 from pathlib import Path
 
-from tracekit.analyze import analyze
+from tracekit import compare as rules
+from tracekit.analyze import analyze, without_ranges
 from tracekit.analyze import idle_report as idle_report
-from tracekit.compare import compare
-from tracekit.compare import findings as findings
-from tracekit.compare import main_region as main_region
+from tracekit.compare import RegionMap, Rule, compare, parse_map
+from tracekit.compare import judge_gate as judge_gate
+from tracekit.compare import parse_rule as parse_rule
+from tracekit.compare import propose_map as propose_map
 from tracekit.errors import InputError
 from tracekit.model import manifest
-from tracekit.model.report import Comparison, Report
+from tracekit.model.report import Comparison, Matrix, RegionPair, Report
 from tracekit.model.trace import Trace
-from tracekit.read import add_counters, read_trace
+from tracekit.read import add_counters, read_manifest, read_trace
+from tracekit.render.words import Row, rows
+
+NAME_RULES = rules.RULES
+"""The rules by which kernel names are made equal."""
 
 _SLOW_TABLES = ("kernels", "calls", "ranges")
 _BARE_FILES = {".sqlite", ".ncu-rep", ".csv"}
@@ -45,20 +51,101 @@ def report(trace: Trace | str | PathLike[str], *, counters: Sequence[str | PathL
     return analyze(trace)
 
 
+def reports(sides: Sequence[tuple[str | PathLike[str], Sequence[str]]]) -> list[Report]:
+    """The reports of several (path, counters), made side by side. Raises the first one's error where several fail."""
+    with ThreadPoolExecutor(max(1, len(sides))) as pool:
+        pending = [pool.submit(report, path, counters=counters) for path, counters in sides]
+        return [one.result() for one in pending]
+
+
 def diff(
     base: Report | Trace | str | PathLike[str],
     test: Report | Trace | str | PathLike[str],
     *,
     rename: Sequence[tuple[str, str]] = (),
+    region_map: RegionMap | None = None,
     waive: Sequence[str] = (),
 ) -> Comparison:
     """``test`` against ``base``: regions paired by path, kernels many to many, every metric's delta and ratio.
 
-    ``rename`` maps labels of the base to labels of the test. ``waive`` names conditions that may differ. Raises
-    NotComparableError where another condition differs.
+    ``rename`` maps labels of the base to labels of the test, and ``region_map`` (of :func:`read_map`) whole paths.
+    ``waive`` names conditions that may differ. Raises NotComparableError where another condition differs.
+
+    >>> import tracekit
+    >>> comparison = tracekit.diff("sample_traces/decode_unfused", "sample_traces/decode_fused")
+    >>> print(comparison.answer.verdict, f"{comparison.answer.interval.value:.3f}")
+    better 0.689
+    >>> [reason.code for reason in comparison.answer.reasons if reason.role == "because"]
+    ['launches_removed', 'kernels_replaced_faster']
+    >>> comparison.frame("regions").loc[lambda frame: frame["metric"] == "kernel_count", ["base", "test"]].head(2)
+      base test
+    0   64   24
+    1   16    6
+    >>> comparison.frame("waterfalls")[["step", "delta_ns"]].head(2)
+                    step  delta_ns
+    0  kernel_fixed_cost    -34580
+    1         dram_bytes      -295
     """
-    reports = [side if isinstance(side, Report) else report(side) for side in (base, test)]
-    return compare(reports[0], reports[1], rename=rename, waive=waive)
+    made = [side if isinstance(side, Report) else report(side) for side in (base, test)]
+    first, second, matching, notes = without_ranges(made[0], made[1])
+    told = region_map or RegionMap()
+    return compare(
+        first,
+        second,
+        rename=(*told.labels, *rename),
+        told=told.regions,
+        waive=waive,
+        matching=matching,
+        notes=notes,
+    )
+
+
+def diff_matrix(
+    directory: str | PathLike[str],
+    *,
+    baseline: str | None = None,
+    waive: Sequence[str] = (),
+    gate: Sequence[Rule] = (),
+) -> Matrix:
+    """Every variant of each workload in a folder of bundles against its baseline, shape by shape.
+
+    ``baseline`` names the variant to compare with; else what the manifests say, or a usual name. Raises InputError for
+    a folder without bundles, UsageError where the baseline cannot be told.
+    """
+    bundles = {name: path for name, path in list_traces(directory).items() if _is_bundle(path)}
+    manifests = {name: read_manifest(path) for name, path in bundles.items()}
+    plan = rules.plan_matrix(manifests, source=str(directory), baseline=baseline, waive=waive)
+    waived = (*waive, "compile_mode")
+    reports: dict[str, Report] = {}
+    cells = []
+    for planned in plan.cells:
+        if planned.base not in reports:
+            reports = {planned.base: report(bundles[planned.base])}
+        comparison = diff(reports[planned.base], report(bundles[planned.test]), waive=waived)
+        cells.append(rules.cell(planned, comparison, judge_gate(comparison, gate) if gate else None))
+    return rules.assemble(plan, cells)
+
+
+def read_map(path: str | PathLike[str]) -> RegionMap:
+    """The map in a TOML file; InputError that names the file where it cannot be used."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        found = error.strerror if isinstance(error, OSError) else "bytes that are no UTF-8"
+        raise InputError(
+            path, expected="a map in TOML", found=(found or str(error)).lower(), remedy="write one with --write-map"
+        ) from None
+    return parse_map(text, source=str(path))
+
+
+def main_region(comparison: Comparison) -> RegionPair | None:
+    """The root that both sides have and that costs the base the most device time; None where no root is paired."""
+    return rules.main_region(comparison.regions)
+
+
+def findings(comparison: Comparison, pair: RegionPair | None = None) -> tuple[Row, ...]:
+    """The five rows for a region in words, by default for the main one; none where no root is paired."""
+    return rows(rules.findings(comparison, pair))
 
 
 def samples_directory() -> Path:

@@ -2,5 +2,6 @@
 
 from tracekit.analyze.idle import idle_report
 from tracekit.analyze.report import analyze
+from tracekit.analyze.steps import without_ranges
 
-__all__ = ["analyze", "idle_report"]
+__all__ = ["analyze", "idle_report", "without_ranges"]

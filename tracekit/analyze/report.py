@@ -28,7 +28,7 @@ from tracekit.model.trace import Trace
 def analyze(trace: Trace) -> Report:
     """The report of a trace. With a timeline, counters join to its regions; without one, they make the regions."""
     trace.notes.sort()  # tables load concurrently, and one capture must always give one report
-    latency = latencies(trace)
+    latency, phases = latencies(trace)
     if not trace.has_timeline:
         regions, notes = profile_regions(trace.counters)
         return Report(
@@ -37,6 +37,7 @@ def analyze(trace: Trace) -> Report:
             regions=regions,
             kernels=(),
             latency=latency,
+            phases=phases,
             notes=(*trace.notes, *notes),
         )
     ranges = trace.table("ranges")
@@ -84,6 +85,7 @@ def analyze(trace: Trace) -> Report:
         regions=regions,
         kernels=_kernels(rolled, launches),
         latency=latency,
+        phases=phases,
         notes=(*trace.notes, *joined.notes),
         frames=_Frames(
             {
@@ -213,6 +215,7 @@ def _capture(trace: Trace) -> dict[str, Any]:
         "conditions": dict(trace.conditions),
         "environment": dict(manifest.environment) if manifest else {},
         "quality": _rows(trace.table("quality")),
+        "lower_bound_bytes": manifest.ran.get("lower_bound_bytes") if manifest else None,
         "tool": trace.tool,
         "tool_version": trace.tool_version,
         "graph_trace": trace.graph_trace,

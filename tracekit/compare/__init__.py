@@ -2,5 +2,12 @@
 
 from tracekit.compare.comparison import compare
 from tracekit.compare.findings import findings, main_region
+from tracekit.compare.gate import Rule, judge_gate, parse_rule
+from tracekit.compare.mapping import RegionMap, parse_map, propose_map
+from tracekit.compare.matrix import Plan, assemble, cell, plan_matrix
+from tracekit.compare.names import RULES
 
-__all__ = ["compare", "findings", "main_region"]
+__all__ = [
+    "RULES", "Plan", "RegionMap", "Rule", "assemble", "cell", "compare", "findings", "judge_gate", "main_region",
+    "parse_map", "parse_rule", "plan_matrix", "propose_map",
+]  # fmt: skip

@@ -1,14 +1,20 @@
-"""Pairs the regions of two reports by path, after renaming, and roots whose name alone differs."""
+"""Pairs the regions of two reports: by path, after renaming or as a map says, and by structure where labels differ."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from tracekit.errors import UsageError
 from tracekit.model import labels
 from tracekit.model.labels import Path, RootLabel
 from tracekit.model.report import Region
+
+_NUMBER = re.compile(r"\d+")
+_PHASES = ("prefill", "decode")
+_MOST_TRIED = 1_000_000
+"""Pairs of unlike labels that are tried by structure: above, labels hold counters, and trying would take minutes."""
 
 
 @dataclass(frozen=True)
@@ -19,22 +25,25 @@ class Alignment:
     notes: tuple[str, ...]
 
 
-def align(base: Sequence[Region], test: Sequence[Region], rename: Sequence[tuple[str, str]] = ()) -> Alignment:
-    """Regions of one path pair up. ``rename`` maps labels of the base, anywhere in a path, to labels of the test.
+def align(
+    base: Sequence[Region],
+    test: Sequence[Region],
+    rename: Sequence[tuple[str, str]] = (),
+    told: Sequence[tuple[Path, Path]] = (),
+) -> Alignment:
+    """Regions of one path pair up. ``rename`` maps labels of the base, anywhere in a path, to labels of the test;
+    ``told`` maps whole paths.
 
-    A root that the other side lacks is paired with a root that this side lacks where their children are the same and
-    no other root fits as well; a note says so. Roots that state different numbers of tokens are never paired.
+    A region that the other side lacks is paired, inside a paired parent, with one that this side lacks where their
+    structure fits and no other does: a note says so. So are roots, unless they state other tokens or another phase.
     """
     names = _renaming(rename, base, test)
-    roots, notes = _pair_roots(base, test, names)
-    names_of_roots = {old: new for old, new in roots.items() if old != new}
-
-    def translated(path: Path) -> Path:
-        root = names_of_roots.get(path[0], names.get(path[0], path[0]))
-        return (root, *(names.get(label, label) for label in path[1:]))
-
+    interned: dict[tuple[int, ...], int] = {}
+    sides = (_Tree.of(base, interned), _Tree.of(test, interned))
+    given = _told(told, sides)
+    pairing = _Pairing(sides[0], sides[1], names, given)
     by_path = {region.path: region for region in test}
-    places = [translated(region.path) for region in base]
+    places = [pairing.place(region.path) for region in base]
     pairs: list[tuple[Region | None, Region | None]] = [
         (region, by_path.pop(place, None)) for region, place in zip(base, places, strict=True)
     ]
@@ -45,7 +54,7 @@ def align(base: Sequence[Region], test: Sequence[Region], rename: Sequence[tuple
             places.insert(at, region.path)
             pairs.insert(at, (None, region))
         before = region.path
-    return Alignment(tuple(pairs), notes)
+    return Alignment(tuple(pairs), tuple(dict.fromkeys(pairing.notes)))
 
 
 def _place_after(places: Sequence[Path], before: Path, path: Path) -> int:
@@ -77,49 +86,198 @@ def _renaming(rename: Sequence[tuple[str, str]], base: Sequence[Region], test: S
     return names
 
 
-def _pair_roots(
-    base: Sequence[Region], test: Sequence[Region], names: Mapping[str, str]
-) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Roots of the base to roots of the test, for those that no equal name pairs; and a note for each."""
-    sides = [_children(base, names), _children(test, {})]
-    shared = {root for root in sides[0] if names.get(root, root) in sides[1]}
-    alone_base = [root for root in sides[0] if root not in shared]
-    taken = {names.get(root, root) for root in shared}
-    alone_test = [root for root in sides[1] if root not in taken]
-    pairs: dict[str, str] = {}
-    notes = []
-    for root in alone_base:
-        fits = [other for other in alone_test if _alike(root, other, sides[0][root], sides[1][other])]
-        rivals = [r for r in alone_base if fits and _alike(r, fits[0], sides[0][r], sides[1][fits[0]])]
-        if len(fits) == 1 and len(rivals) == 1:
-            pairs[root] = fits[0]
-            notes.append(
-                f"Roots {root!r} and {fits[0]!r} differ in name only and their children pair up: taken as one region."
+@dataclass(frozen=True)
+class _Tree:
+    """The regions of one side as a tree: the labels directly inside each path, and each region by its path.
+
+    ``shapes`` numbers what lies inside a path, without labels: equal numbers are equal trees, 0 is none.
+    """
+
+    children: Mapping[Path, list[str]]
+    regions: Mapping[Path, Region]
+    shapes: Mapping[Path, int]
+
+    @classmethod
+    def of(cls, regions: Sequence[Region], interned: dict[tuple[int, ...], int]) -> _Tree:
+        """The tree of a side; ``interned`` numbers the shapes of both."""
+        children: dict[Path, list[str]] = {(): []}
+        for region in regions:
+            children.setdefault(region.path, [])
+            if region.path != (labels.UNATTRIBUTED,):
+                children.setdefault(region.path[:-1], []).append(region.path[-1])
+        interned.setdefault((), 0)
+        shapes: dict[Path, int] = {}
+        # From the deepest up, without recursion: a trace may nest deeper than Python's stack.
+        for path in sorted(children, key=len, reverse=True):
+            inside = tuple(sorted(shapes[(*path, label)] for label in children[path]))
+            shapes[path] = interned.setdefault(inside, len(interned))
+        return cls(children, {region.path: region for region in regions}, shapes)
+
+    def kernels(self, path: Path) -> frozenset[str]:
+        """The names of the kernels of a region."""
+        return frozenset(kernel.name for kernel in self.regions[path].kernels)
+
+
+def _told(told: Sequence[tuple[Path, Path]], sides: tuple[_Tree, _Tree]) -> dict[Path, Path]:
+    """The pairs of a map file; UsageError where a side has no such region, or a region is paired twice."""
+    out: dict[Path, Path] = {}
+    for pair in told:
+        for side, path, tree in zip(("base", "test"), pair, sides, strict=True):
+            if path not in tree.regions:
+                known = ", ".join(labels.join(known) for known in list(tree.regions)[:6])
+                raise UsageError(
+                    f"the map pairs {labels.join(path)!r}, which the {side} has not", remedy=f"it has {known}"
+                )
+        if out.setdefault(pair[0], pair[1]) != pair[1] or list(out.values()).count(pair[1]) > 1:
+            raise UsageError("the map pairs a region twice", remedy="give each region once on each side")
+    return out
+
+
+@dataclass
+class _Pairing:
+    """Finds the place of each region of the base in the test, level by level from the roots."""
+
+    base: _Tree
+    test: _Tree
+    names: Mapping[str, str]
+    given: Mapping[Path, Path]
+    notes: list[str] = field(default_factory=list)
+    _places: dict[Path, Path] = field(default_factory=dict)
+    _seen: set[Path] = field(default_factory=set)
+
+    def place(self, path: Path) -> Path:
+        """The path of the test that a path of the base belongs to; one that the test lacks where there is none."""
+        if not path or path == (labels.UNATTRIBUTED,):
+            return path
+        if path not in self._places:
+            parent = path[:-1]
+            self._pair_level(parent, self.place(parent))
+            if path not in self._places:
+                self._places[path] = (*self.place(parent), self.names.get(path[-1], path[-1]))
+        return self._places[path]
+
+    def _pair_level(self, parent: Path, place: Path) -> None:
+        """Pairs the regions directly inside a pair: as told, by equal label, and what is left by structure."""
+        if parent in self._seen:
+            return
+        self._seen.add(parent)
+        taken = set(self.given.values())
+        inside = {label: (*place, label) for label in self.test.children.get(place, ())}
+        left = []
+        for label in self.base.children.get(parent, ()):
+            path = (*parent, label)
+            other = self.given.get(path) or inside.get(self.names.get(label, label))
+            if other is None or (path not in self.given and other in taken):
+                left.append(path)
+            else:
+                self._places[path] = other
+                taken.add(other)
+        free = [path for path in inside.values() if path not in taken]
+        if parent:
+            self._pair_inner(left, free)
+        else:
+            self._pair_roots(left, free)
+
+    def _pair_roots(self, left: Sequence[Path], free: Sequence[Path]) -> None:
+        for alike in (self._alike, self._shaped):
+            left, free = self._pair_unique(left, free, alike, "Roots")
+        for path in left:
+            if free:
+                self.notes.append(f"Root {path[0]!r} has no counterpart on the test side.")
+
+    def _pair_inner(self, left: Sequence[Path], free: Sequence[Path]) -> None:
+        left, free = self._pair_numbered(left, free)
+        left, free = self._pair_unique(left, free, self._shaped, "Regions")
+        self._pair_unique(left, free, self._same_kernels, "Regions")
+
+    def _pair_numbered(self, left: Sequence[Path], free: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+        """Series of labels that differ in one word, ``layer0`` to ``layer3`` and ``block0`` to ``block3``."""
+        series = [_series(paths) for paths in (left, free)]
+        found: dict[Path, Path] = {}
+        for stem, own in series[0].items():
+            fits = [other for other, paths in series[1].items() if self._same_series(own, paths)]
+            theirs = series[1][fits[0]] if fits else {}
+            rivals = [other for other, ours in series[0].items() if fits and self._same_series(ours, theirs)]
+            if len(fits) == 1 and len(rivals) == 1:
+                found |= {own[number]: theirs[number] for number in own if number in theirs}
+                self.notes.append(
+                    f"Regions {stem!r} of the base and {fits[0]!r} of the test are series of one structure: paired by "
+                    "number."
+                )
+        self._places |= found
+        return [path for path in left if path not in found], [path for path in free if path not in found.values()]
+
+    def _same_series(self, base: Mapping[str, Path], test: Mapping[str, Path]) -> bool:
+        """Whether most numbers are on both sides, and the regions of each have one structure."""
+        both = [number for number in base if number in test]
+        enough = len(both) >= 2 and 2 * len(both) >= max(len(base), len(test))
+        return enough and all(self.base.shapes[base[n]] == self.test.shapes[test[n]] for n in both)
+
+    def _pair_unique(
+        self, left: Sequence[Path], free: Sequence[Path], alike: Callable[[Path, Path], bool], word: str
+    ) -> tuple[list[Path], list[Path]]:
+        """Pairs what fits one region of the other side alone, and is alone in fitting it."""
+        found: dict[Path, Path] = {}
+        if len(left) * len(free) > _MOST_TRIED:
+            self.notes.append(
+                f"{len(left):,} labels of the base and {len(free):,} of the test differ: too many to pair."
             )
-        elif len(fits) > 1 or len(rivals) > 1:
-            notes.append(f"Root {root!r} fits several roots of the other side: left unpaired; use --rename OLD=NEW.")
-    for root in alone_base:
-        if root not in pairs and alone_test:
-            notes.append(f"Root {root!r} has no counterpart on the test side.")
-    return pairs, tuple(dict.fromkeys(notes))
+            return list(left), list(free)
+        for path in left:
+            fits = [other for other in free if alike(path, other)]
+            rivals = [one for one in left if fits and alike(one, fits[0])]
+            if len(fits) == 1 and len(rivals) == 1:
+                found[path] = fits[0]
+                self.notes.append(
+                    f"{word} {path[-1]!r} and {fits[0][-1]!r} differ in name only and their children pair up: taken as "
+                    "one region."
+                    if word == "Roots"
+                    else f"{word} {path[-1]!r} and {fits[0][-1]!r} have one structure: taken as one region."
+                )
+            elif word == "Roots" and (len(fits) > 1 or len(rivals) > 1):
+                self.notes.append(
+                    f"Root {path[-1]!r} fits several roots of the other side: left unpaired; use --rename OLD=NEW."
+                )
+        self._places |= found
+        return [path for path in left if path not in found], [path for path in free if path not in found.values()]
+
+    def _alike(self, base: Path, test: Path) -> bool:
+        """Whether two roots may be one renamed: the same children, and no contradiction in the labels."""
+        if _contradict(base[0], test[0]):
+            return False
+        inside = frozenset(self.names.get(label, label) for label in self.base.children[base])
+        other = frozenset(self.test.children[test])
+        if labels.parse_root(base[0]) and labels.parse_root(test[0]) and not (inside and other):
+            # A torch.compiled or graphed side has no inner ranges: its tokenized label alone tells what it is.
+            return True
+        return inside == other
+
+    def _shaped(self, base: Path, test: Path) -> bool:
+        """Whether two regions have one structure: as many regions inside each other, at least one."""
+        shape = self.base.shapes[base]
+        return bool(shape) and shape == self.test.shapes[test] and not _contradict(base[-1], test[-1])
+
+    def _same_kernels(self, base: Path, test: Path) -> bool:
+        """Whether two regions without inner ones run the same kernels."""
+        kernels = self.base.kernels(base)
+        inner = self.base.children[base] or self.test.children[test]
+        return bool(kernels) and not inner and kernels == self.test.kernels(test)
 
 
-def _children(regions: Sequence[Region], names: Mapping[str, str]) -> dict[str, frozenset[str]]:
-    """The labels directly inside each root, without the pseudo root of unattributed operations."""
-    out: dict[str, set[str]] = {}
-    for region in regions:
-        if region.path[0] != labels.UNATTRIBUTED:
-            inside = out.setdefault(region.path[0], set())
-            inside |= {names.get(label, label) for label in region.path[1:2]}
-    return {root: frozenset(inside) for root, inside in out.items()}
+def _series(paths: Sequence[Path]) -> dict[str, dict[str, Path]]:
+    """Labels with one number, by what is left without it: ``layer#`` to the paths by number."""
+    out: dict[str, dict[str, Path]] = {}
+    for path in paths:
+        numbers = _NUMBER.findall(path[-1])
+        if len(numbers) == 1:
+            out.setdefault(_NUMBER.sub("#", path[-1]), {})[numbers[0]] = path
+    return out
 
 
-def _alike(base: str, test: str, base_children: frozenset[str], test_children: frozenset[str]) -> bool:
-    """Whether two root labels may be one root renamed: the same children, and no contradiction in the labels."""
+def _contradict(base: str, test: str) -> bool:
+    """Whether two labels state different numbers of tokens, or different phases: decode is no prefill."""
     first, second = labels.parse_root(base), labels.parse_root(test)
     if isinstance(first, RootLabel) and isinstance(second, RootLabel):
-        if (first.tokens, first.phase) != (second.tokens, second.phase):
-            return False
-        # A torch.compiled or graphed side has no inner ranges: its tokenized label alone tells what it is.
-        return base_children == test_children or not base_children or not test_children
-    return base_children == test_children
+        return (first.tokens, first.phase) != (second.tokens, second.phase)
+    said = [{phase for phase in _PHASES if phase in label.lower()} for label in (base, test)]
+    return bool(said[0] and said[1] and said[0] != said[1])

@@ -2,52 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, TypeVar
 
 from tracekit.compare.align import align
+from tracekit.compare.answer import answer
 from tracekit.compare.conditions import check_conditions, differing_environment, refuse
 from tracekit.compare.drift import drift_control
+from tracekit.compare.findings import findings, main_region
 from tracekit.compare.kernels import match_kernels
-from tracekit.model.report import Change, Comparison, Metric, Region, RegionPair, Report
+from tracekit.compare.quality import computes_wrong, quality_notes
+from tracekit.compare.statistics import ENOUGH, Sample, estimate
+from tracekit.compare.waterfall import traced_waterfall, untraced_waterfall
+from tracekit.model.labels import UNATTRIBUTED, Path
+from tracekit.model.report import (
+    Change,
+    Comparison,
+    DriftControl,
+    Latency,
+    Metric,
+    Region,
+    RegionDelta,
+    RegionPair,
+    Report,
+    Waterfall,
+)
 from tracekit.model.tables import BENCH, DRAM_KINDS, REGION_METRICS
-from tracekit.model.units import Unit
+from tracekit.model.units import Unit, write
+from tracekit.model.verdict import MARGIN, judge_figures, reconsidered
 
-ENOUGH_PROCESSES = 10
-"""The process is the unit of repetition: one variant's medians differ by a quarter between processes."""
+_Key = TypeVar("_Key", bound=Hashable)
 
 
 def compare(
-    base: Report, test: Report, *, rename: Sequence[tuple[str, str]] = (), waive: Sequence[str] = ()
+    base: Report,
+    test: Report,
+    *,
+    rename: Sequence[tuple[str, str]] = (),
+    told: Sequence[tuple[Path, Path]] = (),
+    waive: Sequence[str] = (),
+    matching: str = "ranges",
+    notes: Sequence[str] = (),
 ) -> Comparison:
-    """``test`` against ``base``. Raises NotComparableError for a condition that differs and is not waived."""
+    """``test`` against ``base``. Raises NotComparableError for a condition that differs and is not waived.
+
+    ``rename`` maps labels and ``told`` whole paths of the base to those of the test. ``matching`` says what the
+    reports' regions are.
+    """
     mismatches, unknown = check_conditions(base, test, waive)
     refuse(mismatches, unknown)
-    alignment = align(base.regions, test.regions, rename)
-    notes = list(alignment.notes)
+    alignment = align(base.regions, test.regions, rename, told)
+    notes = [*notes, *alignment.notes]
     if unknown:
         notes.append(f"Not known on both sides, so not checked: {', '.join(unknown)}.")
     notes += [f"Waived: {m.condition} differs ({m.base} against {m.test})." for m in mismatches]
     if alignment.pairs and not any(b is not None and t is not None for b, t in alignment.pairs):
         notes.append("No region of one side has a counterpart on the other: use --rename OLD=NEW.")
     notes += differing_environment(base, test)
-    fewest = min((entry.processes for report in (base, test) for entry in report.latency), default=ENOUGH_PROCESSES)
-    if fewest < ENOUGH_PROCESSES:
+    fewest = min((entry.processes for report in (base, test) for entry in report.latency), default=ENOUGH)
+    if fewest < ENOUGH:
         notes.append(
-            f"Untraced latency rests on as few as {fewest} processes a side; fewer than {ENOUGH_PROCESSES} cannot "
-            "settle a small difference."
+            f"Untraced latency rests on as few as {fewest} processes a side; fewer than {ENOUGH} cannot settle a small "
+            "difference."
         )
+    notes += [*quality_notes("base", base), *quality_notes("test", test), *_differing_clocks(base, test)]
+    wrong = computes_wrong(test)
     drift = drift_control(base, test)
-    return Comparison(
+    pairs = tuple(_pair(b, t, wrong) for b, t in alignment.pairs)
+    latency = _latency(base, test, wrong)
+    main = main_region(pairs)
+    waterfalls, deltas = _accounts(main, pairs, base, test, latency, drift)
+    if main is not None and _several_roots(main, pairs):
+        notes.append(
+            "Several roots hold device work: untraced latency, which is of them all, is not split by the main one's."
+        )
+    compared = Comparison(
         base=base,
         test=test,
         comparable=True,
         mismatches=mismatches,
         unknown=unknown,
-        regions=tuple(_pair(b, t) for b, t in alignment.pairs),
-        latency=_latency(base, test),
+        regions=pairs,
+        latency=latency,
         drift=drift,
         notes=(*notes, drift.sentence, *_notes_of("base", base), *_notes_of("test", test)),
+        answer=answer(main, pairs, base, test, latency, drift, waterfalls),
+        waterfalls=waterfalls,
+        region_deltas=deltas,
+        matching=matching,
+        phases=_phases(base, test, wrong),
     )
+    return replace(compared, findings=findings(compared))
+
+
+def _accounts(
+    main: RegionPair | None,
+    pairs: Sequence[RegionPair],
+    base: Report,
+    test: Report,
+    latency: Mapping[str, Change],
+    drift: DriftControl,
+) -> tuple[tuple[Waterfall, ...], tuple[RegionDelta, ...]]:
+    """The waterfalls that can be made, the untraced one first, and the deltas by region."""
+    if main is None:
+        return (), ()
+    traced, deltas = traced_waterfall(main, pairs, base, test)
+    untraced = None if _several_roots(main, pairs) else untraced_waterfall(main, base, test, latency, drift)
+    both = (untraced, traced)
+    return tuple(waterfall for waterfall in both if waterfall is not None), deltas
+
+
+_ELSEWHERE: Final = 0.1
+
+
+def _several_roots(main: RegionPair, pairs: Sequence[RegionPair]) -> bool:
+    """Whether other ranges that are no part of the main region hold a tenth as much device time, on either side."""
+    for side, paths in (("base", [p.base_path for p in pairs]), ("test", [p.test_path for p in pairs])):
+        times = [0.0, 0.0]
+        for pair, path in zip(pairs, paths, strict=True):
+            if path is None or len(path) != 1 or path == (UNATTRIBUTED,):
+                continue
+            value = getattr(pair.metrics["device_ns"], side) if "device_ns" in pair.metrics else None
+            instances = pair.base_instances if side == "base" else pair.test_instances
+            times[pair is not main] += value * instances if isinstance(value, int | float) else 0.0
+        if times[1] > _ELSEWHERE * times[0]:
+            return True
+    return False
 
 
 def _notes_of(side: str, report: Report) -> list[str]:
@@ -55,7 +136,7 @@ def _notes_of(side: str, report: Report) -> list[str]:
     return [f"{side}: {note}" for note in report.notes]
 
 
-def _pair(base: Region | None, test: Region | None) -> RegionPair:
+def _pair(base: Region | None, test: Region | None, wrong: bool) -> RegionPair:
     known = base or test
     assert known is not None
     names = [column.name for column in REGION_METRICS if column.name in {*_metrics(base), *_metrics(test)}]
@@ -69,7 +150,9 @@ def _pair(base: Region | None, test: Region | None) -> RegionPair:
         test_path=test.path if test else None,
         base_instances=base.instances if base else 0,
         test_instances=test.instances if test else 0,
-        metrics={name: change(name, _metrics(base).get(name), _metrics(test).get(name)) for name in names},
+        metrics={
+            name: _judged(change(name, _metrics(base).get(name), _metrics(test).get(name)), wrong) for name in names
+        },
         kernels=match_kernels(base.kernels if base else (), test.kernels if test else ()),
         notes=tuple(notes),
     )
@@ -117,12 +200,63 @@ def _difference(base: float | str | None, test: float | str | None) -> tuple[flo
     return test - base, test / base if base else None
 
 
-def _latency(base: Report, test: Report) -> dict[str, Change]:
-    """Untraced latency by protocol: medians over processes."""
-    sides = [{entry.protocol: entry.median_ns for entry in report.latency} for report in (base, test)]
+def _judged(change: Change, wrong: bool) -> Change:
+    """The change with its verdict. Two figures that make no difference (of different cache states) are unmeasured."""
+    numbers = isinstance(change.base, int | float) and isinstance(change.test, int | float)
+    base, test = (None, None) if numbers and change.delta is None else (change.base, change.test)
+    return replace(change, verdict=reconsidered(judge_figures(base, test, change.better), wrong=wrong))
+
+
+def _latency(base: Report, test: Report, wrong: bool) -> dict[str, Change]:
+    """Untraced latency by protocol: medians over processes, and the estimate of their ratio with its verdict."""
+    sides = [{entry.protocol: entry for entry in report.latency} for report in (base, test)]
+    return _estimated(sides[0], sides[1], wrong)
+
+
+def _phases(base: Report, test: Report, wrong: bool) -> dict[tuple[str, str], Change]:
+    """The same for the parts of a request that both sides measured, by (phase, protocol)."""
+    sides = [{(str(entry.phase), entry.protocol): entry for entry in report.phases} for report in (base, test)]
+    both = [{key: entry for key, entry in side.items() if key in sides[0] and key in sides[1]} for side in sides]
+    return _estimated(both[0], both[1], wrong)
+
+
+def _estimated(base: Mapping[_Key, Latency], test: Mapping[_Key, Latency], wrong: bool) -> dict[_Key, Change]:
     better = BENCH["latency_ns"].better
     out = {}
-    for protocol in dict.fromkeys((*sides[0], *sides[1])):
-        first, second = (side.get(protocol) for side in sides)
-        out[protocol] = Change(first, second, *_difference(first, second), Unit.NS, better)
+    for protocol in dict.fromkeys((*base, *test)):
+        entries = [side.get(protocol) for side in (base, test)]
+        first, second = (entry.median_ns if entry else None for entry in entries)
+        found = estimate(samples(entries[0]), samples(entries[1]))
+        verdict = reconsidered(found.verdict, wrong=wrong) or found.verdict
+        out[protocol] = Change(
+            first,
+            second,
+            *_difference(first, second),
+            Unit.NS,
+            better,
+            verdict=verdict,
+            estimate=replace(found, verdict=verdict),
+        )
     return out
+
+
+def samples(entry: Latency | None) -> list[Sample]:
+    """The processes of one side; none where it was not measured."""
+    if entry is None:
+        return []
+    blocks = entry.blocks or (None,) * len(entry.samples_ns)
+    return [Sample(value, block) for value, block in zip(entry.samples_ns, blocks, strict=True)]
+
+
+def _differing_clocks(base: Report, test: Report) -> list[str]:
+    """A note for each protocol whose two sides ran at different clocks."""
+    test_clocks = {entry.protocol: entry.sm_clock_mhz for entry in test.latency}
+    notes = []
+    for entry in base.latency:
+        clocks = (entry.sm_clock_mhz, test_clocks.get(entry.protocol))
+        if clocks[0] and clocks[1] and abs(clocks[1] / clocks[0] - 1) > MARGIN:
+            notes.append(
+                f"Untraced samples, {entry.protocol}, ran at different SM clocks: a median of "
+                f"{write(clocks[0], Unit.MHZ)} MHz against {write(clocks[1], Unit.MHZ)} MHz."
+            )
+    return notes

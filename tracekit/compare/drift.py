@@ -6,9 +6,7 @@ import pandas as pd
 
 from tracekit.model.report import DriftControl, Report
 from tracekit.model.units import Unit, write, write_change
-
-TOLERANCE = 0.02
-"""A change of shared kernels within this is no drift."""
+from tracekit.model.verdict import MARGIN
 
 LEAST_SHARE = 0.05
 """Shared kernels with less than this share of the base's kernel time tell nothing about the GPU."""
@@ -46,8 +44,8 @@ def drift_control(base: Report, test: Report) -> DriftControl:
     what += f" ({write(share, Unit.RATIO)} of the base's kernel time)"
     if share < LEAST_SHARE:
         sentence = f"{what}: too little to tell whether the GPU itself changed."
-    elif ratio is None or abs(ratio - 1) <= TOLERANCE:
+    elif ratio is None or abs(ratio - 1) <= MARGIN:
         sentence = f"{what}: no drift between the captures."
     else:
         sentence = f"{what}: clocks, temperature or cache state differ between the captures, and deltas include that."
-    return DriftControl(len(shared), base_ns, test_ns, ratio, sentence)
+    return DriftControl(len(shared), base_ns, test_ns, ratio, sentence, share >= LEAST_SHARE)

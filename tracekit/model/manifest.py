@@ -68,7 +68,9 @@ class CounterEntry(FileEntry):
 class Manifest:
     """A parsed manifest. ``conditions`` maps names of :data:`CONDITIONS` to values; absent is unknown.
 
-    ``ran`` is what the workload says that it did inside the capture window, which a capture is checked against:
+    ``ran`` is what the workload says of itself: ``baseline``, the variant that others are judged against,
+    ``lower_bound_bytes``, the DRAM bytes of a step that no implementation can avoid, and what it did inside the capture
+    window, which a capture is checked against:
     ``ranges_pushed`` and ``iterations`` (counts), and ``kernels``, a list of what Triton compiled (``name``,
     ``registers``, ``frame_bytes``, ``shared_bytes``, ``warps``, ``grid``, ``launches``, ``region``), where known.
     """

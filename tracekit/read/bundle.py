@@ -75,9 +75,15 @@ def _add(trace: Trace, path: Path, kind: str | None) -> None:
         )
 
 
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest of a bundle, without its files."""
+    file = folder / manifests.FILE_NAME
+    return Manifest.from_dict(_json(file), source=str(file))
+
+
 def _read_bundle(folder: Path) -> Trace:
     source = str(folder / manifests.FILE_NAME)
-    manifest = Manifest.from_dict(_json(folder / manifests.FILE_NAME), source=source)
+    manifest = read_manifest(folder)
     if manifest.timeline is None and not manifest.counters:
         raise InputError(
             source,

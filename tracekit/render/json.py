@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
 from tracekit.errors import NotComparableError
-from tracekit.model.report import Comparison, KernelTotal, Metric, RegionPair, Report
+from tracekit.model.report import (
+    Change,
+    Comparison,
+    Finding,
+    Gate,
+    KernelTotal,
+    Metric,
+    Reason,
+    RegionPair,
+    Report,
+    Waterfall,
+)
+from tracekit.model.verdict import MARGIN
+from tracekit.render.words import grounds, headline, reason_words, rows
 
 SCHEMA_VERSION: Final = 1
 
@@ -24,6 +38,7 @@ def show_json(report: Report) -> str:
             "capture": report.capture,
             "coverage": asdict(report.coverage),
             "latency": [asdict(entry) for entry in report.latency],
+            "phases": [asdict(entry) for entry in report.phases],
             "notes": report.notes,
             "regions": [
                 {
@@ -40,7 +55,7 @@ def show_json(report: Report) -> str:
     )
 
 
-def diff_json(comparison: Comparison) -> str:
+def diff_json(comparison: Comparison, gate: Gate | None = None) -> str:
     """A comparison. ``path`` is the base's, or the test's where only the test has the region."""
     return _dump(
         {
@@ -51,11 +66,81 @@ def diff_json(comparison: Comparison) -> str:
             "mismatches": [asdict(mismatch) for mismatch in comparison.mismatches],
             "unknown": comparison.unknown,
             "latency": {name: asdict(change) for name, change in comparison.latency.items()},
+            "phases": [
+                {"phase": phase, "protocol": protocol, **asdict(change)}
+                for (phase, protocol), change in comparison.phases.items()
+            ],
             "drift": asdict(comparison.drift),
+            "answer": _answer(comparison),
+            "findings": [_finding(finding) for finding in comparison.findings],
+            "waterfalls": [_waterfall(waterfall) for waterfall in comparison.waterfalls],
+            "region_deltas": [asdict(delta) for delta in comparison.region_deltas],
+            "matching": comparison.matching,
+            "margin": MARGIN,
             "notes": comparison.notes,
+            "gate": _gate(gate),
             "regions": [_pair(pair) for pair in comparison.regions],
         }
     )
+
+
+def _answer(comparison: Comparison) -> dict[str, Any] | None:
+    if comparison.answer is None:
+        return None
+    answer = comparison.answer
+    return {
+        "verdict": answer.verdict,
+        "sentence": headline(comparison),
+        "grounds": grounds(comparison),
+        "basis": answer.basis,
+        "protocol": answer.protocol,
+        "change": answer.change,
+        "subject": answer.subject,
+        "path": answer.path,
+        "interval": asdict(answer.interval) if answer.interval else None,
+        "reasons": [_reason(reason) for reason in answer.reasons],
+    }
+
+
+def _gate(gate: Gate | None) -> dict[str, Any] | None:
+    """JSON has no infinity: what appeared from nothing has no relative change."""
+    if gate is None:
+        return None
+    checks = [
+        asdict(check) | {"found": None if check.found is None or math.isinf(check.found) else check.found}
+        for check in gate.checks
+    ]
+    return {"outcome": gate.outcome, "checks": checks, "failed_quality": gate.failed_quality}
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "code": reason.code,
+        "role": reason.role,
+        "effect_ns": reason.effect_ns,
+        "measured": reason.measured,
+        "path": reason.path,
+        "sentence": reason_words(reason),
+        "figures": [asdict(figure) for figure in reason.figures],
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    (row,) = rows([finding])
+    return {
+        "topic": finding.topic,
+        "path": finding.path,
+        "meaning": finding.meaning,
+        "reasons": [reason.code for reason in finding.reasons],
+        "figures": [asdict(figure) for figure in finding.figures],
+        "words": asdict(row),
+    }
+
+
+def _waterfall(waterfall: Waterfall) -> dict[str, Any]:
+    parts = [{"name": name, "base_ns": base, "test_ns": test} for name, base, test in waterfall.idle_parts]
+    base, test = waterfall.dilation
+    return asdict(waterfall) | {"idle_parts": parts, "dilation": {"base": base, "test": test}}
 
 
 def refusal_json(error: NotComparableError) -> str:
@@ -103,21 +188,26 @@ def _kernel(kernel: KernelTotal) -> dict[str, Any]:
     }
 
 
+def _change(change: Change, has_kind: bool) -> dict[str, Any]:
+    """A change of a region's metric; not by asdict, which copies deeply and is slow over thousands of regions."""
+    out: dict[str, Any] = {"base": change.base, "test": change.test, "delta": change.delta, "ratio": change.ratio}
+    out |= {"unit": change.unit, "better": change.better, "verdict": change.verdict}
+    return out | {"kind": change.kind} if change.kind or has_kind else out
+
+
 def _pair(pair: RegionPair) -> dict[str, Any]:
     return {
         "path": pair.path,
         "base_path": pair.base_path,
         "test_path": pair.test_path,
         "instances": {"base": pair.base_instances, "test": pair.test_instances},
-        "metrics": {
-            name: {k: v for k, v in asdict(change).items() if k != "kind" or v is not None or name in _OF_KINDS}
-            for name, change in pair.metrics.items()
-        },
+        "metrics": {name: _change(change, name in _OF_KINDS) for name, change in pair.metrics.items()},
         "kernels": [
             {
                 "match": match.match,
                 "base": [_kernel(kernel) for kernel in match.base],
                 "test": [_kernel(kernel) for kernel in match.test],
+                **({"rules": match.rules} if match.rules else {}),
             }
             for match in pair.kernels
         ],

@@ -12,13 +12,13 @@ import streamlit as st
 from tracekit.errors import InputError, NotComparableError, TracekitError
 from tracekit.model.labels import Path
 from tracekit.model.manifest import CONDITIONS
-from tracekit.model.report import Change, Comparison, Finding, KernelTotal, Latency, Mismatch, RegionPair, Report
+from tracekit.model.report import Change, Comparison, KernelTotal, Latency, Mismatch, RegionPair, Report
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
+from tracekit.model.verdict import Verdict
 from tracekit.render.charts import GAP_COLORS, SIDE_COLORS, gap_chart, gap_metric, latency_chart
-
-_NOTABLE: Final = 0.02
-"""A relative change within this is not coloured."""
+from tracekit.render.words import Row, grounds
+from tracekit.render.words import headline as answer_sentence
 
 _ROWS_SHOWN: Final = 14
 """A table with more rows scrolls."""
@@ -41,6 +41,7 @@ _STYLE: Final = """
 [data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.7rem; }
 [data-testid="stHeading"] code { background: none; padding: 0; font: inherit; white-space: pre-wrap; }
 [class*="st-key-muted"] [data-testid="stText"] { opacity: 0.72; font-size: 0.875rem; line-height: 1.45; }
+[class*="st-key-answer"] [data-testid="stText"] { font-size: 1.35rem; line-height: 1.4; }
 [class*="st-key-lead"] p { font-size: 1.25rem; line-height: 1.5; }
 """
 _CONTROL = {code: 0x2400 + code for code in range(32)} | {127: 0x2421}
@@ -86,11 +87,16 @@ def prose(text: str) -> str:
 
 
 def headline(comparison: Comparison) -> None:
-    """What is compared, under which conditions, the untraced latency, and whether the GPU itself changed."""
+    """What is compared, under which conditions, the answer, the untraced latency, and whether the GPU changed."""
     names = [_name(report) for report in (comparison.base, comparison.test)]
     st.header(f"{literal(names[0])} → {literal(names[1])}", anchor=False)
     with _muted("conditions"):
         st.text(_conditions(comparison))
+    if comparison.answer is not None:
+        with st.container(key="answer"):
+            st.text(answer_sentence(comparison))
+        with _muted("grounds"):
+            st.text(grounds(comparison))
     with st.container(key="lead"):
         st.markdown(_latency_sentence(comparison))
     chart = latency_chart(comparison.base, comparison.test)
@@ -141,7 +147,7 @@ def _known(value: object) -> str:
 
 
 def _latency_sentence(comparison: Comparison) -> str:
-    """The untraced change in figures alone: whether it is more than chance is not told by medians."""
+    """The untraced change in medians; the answer above it says what its interval tells."""
     base, test = _latency(comparison)
     for protocol in ("synchronized", "pipelined", *comparison.latency):
         if protocol in base and protocol in test:
@@ -177,7 +183,7 @@ def _latency_table(comparison: Comparison) -> None:
     _table("latency", ["protocol", "side", "median", "p20 to p80", "processes", "change"], rows, right=(2, 3, 4, 5))
 
 
-def findings(pair: RegionPair, rows: Sequence[Finding]) -> None:
+def findings(pair: RegionPair, rows: Sequence[Row]) -> None:
     """The five rows of "did fusion help?" for the selected region."""
     _section("Did it help?", f"{_in_words(pair)}: medians over {_instances(pair)}.")
     _cards(pair.metrics)
@@ -337,9 +343,13 @@ def kernels(pair: RegionPair) -> None:
     if not pair.kernels:
         _say("no-kernels", "No kernel ran in this region on either side.")
     for number, match in enumerate(pair.kernels):
-        if match.match == "replaced":
+        if match.match in ("replaced", "renamed"):
             sides = (("base", match.base), ("test", match.test))
-            st.markdown(f"**Replaced**: {_count(match.base)} of the base by {_count(match.test)} of the test")
+            how = f", equal by the rules {', '.join(match.rules)}" if match.rules else ""
+            st.markdown(
+                f"**{match.match.capitalize()}**: {_count(match.base)} of the base by {_count(match.test)} of the test"
+                f"{prose(how)}"
+            )
             for column, (side, totals) in zip(st.columns(2, gap="large"), sides, strict=True):
                 with column:
                     _kernel_table(f"kernels-{number}-{side}", f"{side} kernel", totals)
@@ -531,9 +541,11 @@ def _figures(change: Change) -> list[str]:
 
 def _improved(change: Change | None) -> bool | None:
     """Whether a metric with a better direction moved there; None where it hardly moved or has none."""
-    if change is None or change.ratio is None or abs(change.ratio - 1) <= _NOTABLE or change.better == "none":
+    if change is None or change.ratio is None:
         return None
-    return (change.ratio < 1) == (change.better == "lower")
+    if change.verdict is Verdict.BETTER:
+        return True
+    return False if change.verdict in (Verdict.WORSE, Verdict.WRONG) else None
 
 
 def _coloured(change: Change) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,13 +11,30 @@ from rich.table import Table
 from rich.text import Text
 
 from tracekit.model.labels import Path
-from tracekit.model.report import Change, Comparison, Finding, Metric, Region, RegionPair, Report
+from tracekit.model.report import Change, Comparison, Gate, Metric, Region, RegionPair, Report, Waterfall
 from tracekit.model.tables import GAP_PARTS, REGION_METRICS
 from tracekit.model.units import MISSING, Unit, write, write_change
+from tracekit.model.verdict import Verdict
+from tracekit.render.literal import clipped, literal, short_name
+from tracekit.render.words import (
+    STEPS,
+    Row,
+    check_found,
+    check_place,
+    check_sides,
+    delta_title,
+    dilation_words,
+    gap_doc,
+    grounds,
+    headline,
+    phase_words,
+    reason_words,
+)
 
 _NAME_WIDTH: Final = 50
-_QUALIFIERS: Final = re.compile(r"^void |\b[A-Za-z_]\w*::|<unnamed>::|\((?:unsigned )?(?:int|long)\)(?=\d)")
-_GOOD, _BAD, _MUTED = "green", "red", "dim"
+_LABEL_WIDTH: Final = 400
+_MUTED: Final = "dim"
+_STYLES: Final[Mapping[Verdict | None, str]] = {Verdict.BETTER: "green", Verdict.WORSE: "red", Verdict.WRONG: "red"}
 _SHOW_COLUMNS: Final = (
     ("kernels", "kernel_count"), ("charged", "device_ns"), ("busy", "busy_ns"), ("idle", "gap_ns"),
     ("read", "dram_read_bytes"), ("written", "dram_write_bytes"), ("regs", "registers_count"),
@@ -49,13 +65,22 @@ def show_text(report: Report, *, depth: int | None = None) -> RenderableType:
 
 
 def diff_text(
-    comparison: Comparison, rows: Sequence[Finding], main: RegionPair | None, *, depth: int | None = None
+    comparison: Comparison,
+    rows: Sequence[Row],
+    main: RegionPair | None,
+    *,
+    depth: int | None = None,
+    gate: Gate | None = None,
 ) -> RenderableType:
-    """A comparison: what was compared, the five rows for the main region, then every region."""
+    """A comparison: what was compared, the answer, the five rows for the main region, then every region."""
     return Group(
         _capture(comparison.base.capture, "base"),
         _capture(comparison.test.capture, "test"),
+        *_answer(comparison),
+        *_gate(gate),
         _findings(rows),
+        *(_waterfall(waterfall) for waterfall in comparison.waterfalls),
+        *_deltas(comparison, depth),
         _pair_table(comparison.regions, depth),
         _legend("charged", "busy", "idle"),
         _kernel_table(main),
@@ -97,20 +122,20 @@ def gaps_text(data: Mapping[str, Any]) -> RenderableType:
         part = max(gap["parts"], key=gap["parts"].get)
         longest.add_row(
             write(gap["gap_ns"], Unit.NS),
-            _short(gap["ended_by"]),
-            _literal(" / ".join(gap["path"] or ())) or MISSING,
+            short_name(gap["ended_by"], _NAME_WIDTH),
+            literal(" / ".join(gap["path"] or ())) or MISSING,
             part.removeprefix("gap_").removesuffix("_ns"),
         )
     return Group(_capture(data["capture"], "capture"), devices, lengths, causes, longest, *_notes(data["notes"]))
 
 
 def _capture(capture: Mapping[str, Any], role: str) -> RenderableType:
-    name = _literal(str(capture["capture_id"] or capture["source"]))
+    name = literal(str(capture["capture_id"] or capture["source"]))
     gpus = ", ".join(dict.fromkeys(str(gpu["name"] or "unknown GPU") for gpu in capture["gpus"])) or "no GPU described"
     facts = [f"{capture['tool']} {capture['tool_version'] or ''}".strip(), gpus]
     facts += [str(capture["variant"])] if capture["variant"] else []
     facts += [f"{name} {value}" for name, value in capture["conditions"].items() if name not in ("gpu", "model")]
-    return Text.assemble((f"{role:8}", "bold"), (str(name), "bold cyan"), "  ", (_literal(" · ".join(facts)), _MUTED))
+    return Text.assemble((f"{role:8}", "bold"), (str(name), "bold cyan"), "  ", (literal(" · ".join(facts)), _MUTED))
 
 
 def _coverage(report: Report) -> RenderableType:
@@ -167,21 +192,86 @@ def _pair_table(pairs: Sequence[RegionPair], depth: int | None) -> Table:
 
 
 def _moved(change: Change) -> Text:
-    """A change as words and colour: green where it improved by more than 2 %."""
+    """A change as words and colour: green where it is better, red where it is worse."""
     text = write_change(change.ratio)
     if change.ratio is None and change.delta is not None:
         text = write(change.delta, change.unit, signed=True)
-    if change.ratio is None or abs(change.ratio - 1) <= 0.02 or change.better == "none":
-        return Text(text)
-    improved = (change.ratio < 1) == (change.better == "lower")
-    return Text(text, style=_GOOD if improved else _BAD)
+    return Text(text, style=_STYLES.get(change.verdict, ""))
 
 
-def _findings(rows: Sequence[Finding]) -> RenderableType:
+def _answer(comparison: Comparison) -> list[RenderableType]:
+    """The first sentence, and every reason with what it adds to a step."""
+    answer = comparison.answer
+    if answer is None:
+        return []
+    style = _STYLES.get(answer.verdict, "yellow")
+    lines: list[RenderableType] = [
+        Text(literal(headline(comparison)), style=f"bold {style}"),
+        Text(literal(grounds(comparison)), style=_MUTED),
+    ]
+    lines += [Text(f"  part      {'':20}  {literal(words)}") for words in phase_words(comparison)]
+    for reason in answer.reasons:
+        size = "" if reason.effect_ns is None else write(reason.effect_ns, Unit.NS, signed=True)
+        size += "" if reason.measured or not size else " at most"
+        lines.append(Text.assemble((f"  {reason.role:9}", _MUTED), f"{size:>20}  ", literal(reason_words(reason))))
+    return lines
+
+
+def _gate(gate: Gate | None) -> list[RenderableType]:
+    """Every match of every rule with its outcome."""
+    if gate is None:
+        return []
+    table = _table("outcome", "rule", "where", "found", "base", "test", title=f"Gate: {gate.outcome}", left=(0, 1, 2))
+    styles = {"passed": "green", "failed": "red", "undetermined": "yellow", "unmeasured": _MUTED}
+    for check in gate.checks:
+        cells = (literal(check.rule), check_place(check), check_found(check), *check_sides(check))
+        table.add_row(Text(check.outcome, style=styles[check.outcome]), *cells)
+    for name in gate.failed_quality:
+        table.add_row(Text("failed", style="red"), f"quality check {literal(name)}", "test", MISSING, MISSING, MISSING)
+    return [table]
+
+
+def _waterfall(waterfall: Waterfall) -> RenderableType:
+    """From base to test in steps that sum to it; with the traced gap parts beside the exposed time."""
+    of = waterfall.instances
+    titles = {
+        "untraced": f"Where the time went: untraced latency, {literal(str(waterfall.protocol))}, median over processes",
+        "traced": f"The traced step's ledger, which tracing stretches: mean of {of} typical instances a side",
+    }
+    table = _table("", "time", "what it is", title=titles[waterfall.basis], left=(0, 2))
+    table.add_row("base", write(waterfall.base_ns / of, Unit.NS), "")
+    for step in waterfall.steps:
+        text = write(step.delta_ns / of, Unit.NS, signed=True)
+        color = "" if not step.delta_ns else "green" if step.delta_ns < 0 else "red"
+        what = STEPS.get(step.name) or gap_doc(step.name)
+        table.add_row(f"  {step.name}", Text(text, style=color), what + ("" if step.measured else " (a model)"))
+    table.add_row("test", write(waterfall.test_ns / of, Unit.NS), "")
+    if waterfall.basis == "untraced":
+        table.caption = dilation_words(waterfall)
+        table.caption_justify = "left"
+    return table
+
+
+def _deltas(comparison: Comparison, depth: int | None) -> list[RenderableType]:
+    """Charged device time by region, a step: totals that add up, unlike the medians below."""
+    traced = next((waterfall for waterfall in comparison.waterfalls if waterfall.basis == "traced"), None)
+    if traced is None or not comparison.region_deltas:
+        return []
+    of = traced.instances
+    table = _table("region", "base", "test", "difference", "outside inner regions", title=delta_title(of))
+    for delta in comparison.region_deltas:
+        if depth is None or len(delta.path) <= depth:
+            cells = [write(value / of, Unit.NS) for value in (delta.base_ns, delta.test_ns)]
+            cells += [write(value / of, Unit.NS, signed=True) for value in (delta.delta_ns, delta.direct_delta_ns)]
+            table.add_row(_indent(delta.path), *cells)
+    return [table]
+
+
+def _findings(rows: Sequence[Row]) -> RenderableType:
     table = _table("compare", "base", "test", "difference", "what it means", left=(0, 1, 2, 3, 4), lines=True)
     for row in rows:
         cells = (row.base, row.test, row.delta, row.meaning)
-        table.add_row(Text(row.topic, style="bold"), *map(_literal, cells))
+        table.add_row(Text(row.topic, style="bold"), *map(literal, cells))
     return Panel(table, title="Did it help?", border_style="cyan") if rows else Text("")
 
 
@@ -189,15 +279,17 @@ def _kernel_table(pair: RegionPair | None) -> RenderableType:
     if pair is None:
         return Text("")
     table = _table("match", "base kernel", "count", "busy", "test kernel", "count", "busy", left=(0, 1, 4))
-    table.title = f"Kernels of {_literal(' / '.join(pair.path))} (totals over all instances)"
+    table.title = f"Kernels of {literal(' / '.join(pair.path))} (totals over all instances)"
     for match in pair.kernels:
         for at in range(max(len(match.base), len(match.test))):
             row = [match.match.replace("_", " ") if at == 0 else ""]
             for side in (match.base, match.test):
                 kernel = side[at] if at < len(side) else None
-                row += (
-                    [_short(kernel.name), f"{kernel.count:,}", write(kernel.busy_ns, Unit.NS)] if kernel else [""] * 3
-                )
+                if kernel is None:
+                    row += [""] * 3
+                else:
+                    name = short_name(kernel.name, _NAME_WIDTH)
+                    row += [name, f"{kernel.count:,}", write(kernel.busy_ns, Unit.NS)]
             table.add_row(*row, end_section=at == max(len(match.base), len(match.test)) - 1)
     return table
 
@@ -230,7 +322,7 @@ def _more(regions: Sequence[Region]) -> list[RenderableType]:
 
 
 def _notes(notes: Iterable[str]) -> list[RenderableType]:
-    return [Text.assemble(("note  ", "yellow"), (_literal(note), _MUTED)) for note in notes]
+    return [Text.assemble(("note  ", "yellow"), (literal(note), _MUTED)) for note in notes]
 
 
 def _legend(*names: str) -> RenderableType:
@@ -250,15 +342,4 @@ def _table(*columns: str, title: str | None = None, left: Sequence[int] = (0,), 
 
 
 def _indent(path: Path) -> str:
-    return "  " * (len(path) - 1) + _literal(path[-1])
-
-
-def _short(name: str) -> str:
-    """A kernel's name for one line: without return type, namespaces and casts, and cut; JSON has the full name."""
-    bare = _QUALIFIERS.sub("", name)
-    return _literal(bare if len(bare) <= _NAME_WIDTH else bare[: _NAME_WIDTH - 3] + "...")
-
-
-def _literal(text: str) -> str:
-    """Text of a file with its control characters made visible: an escape sequence must not reach the terminal."""
-    return "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text) if not text.isprintable() else text
+    return "  " * (len(path) - 1) + clipped(path[-1], _LABEL_WIDTH)
