@@ -29,7 +29,8 @@ def page(data: Data) -> str:
         "Written by `python -m workloads.results write workloads/results.json -o workloads/RESULTS.md`; measured by "
         "`python -m workloads.results measure`, and the DRAM bytes by Nsight Compute. Do not edit it by hand.\n",
         f"{data['gpu']}, {data['date']}; {versions}. Data type bfloat16 where none is named. Latencies are medians "
-        "over ten interleaved blocks in random order (five where a note says so), intervals 95 % bootstraps over blocks. "
+        "over ten interleaved blocks in random order (five where a note says so), intervals 95 % bootstraps over "
+        "blocks. "
         "Single operations are timed by CUDA events under a CUDA graph on both sides, requests by the wall clock with "
         "every phase waited for. A ratio below 1 is faster than the baseline that the table names.\n",
         "## Targets\n",
@@ -132,7 +133,8 @@ def _swiglu(data: Data) -> Iterator[str]:
         f"The bound of one token at 8B shapes is {ffn['bound_bytes'] / 1e6:,.1f} MB, "
         f"{ffn['bound_bytes'] / _copy_bandwidth(data) * 1e6:.1f} us at the bandwidth of the copy, which "
         "writes as much as it reads: reading alone can be faster. What bounds each variant: eager and merged by the "
-        "library's matrix-vector kernels and their launches; two_kernel and one_kernel by DRAM; one_kernel_recompute by its grid of 128 blocks that compute the whole intermediate row each; "
+        "library's matrix-vector kernels and their launches; two_kernel and one_kernel by DRAM; "
+        "one_kernel_recompute by its grid of 128 blocks that compute the whole intermediate row each; "
         "one_kernel_spilling by 56 blocks on 132 SMs and by spill traffic (below). The recompute row and everything "
         "but 8B shapes at one token have five blocks.\n"
     )
@@ -145,7 +147,8 @@ def _flashnorm(data: Data) -> Iterator[str]:
     yield "## flashnorm_linear\n"
     yield (
         "Ratios to `torch.nn.functional.rms_norm` + the library's product, the same graph mode on both sides. From "
-        "some tokens on the one kernel loses, since Triton's product reaches two thirds of the library's rate there. The "
+        "some tokens on the one kernel loses, since Triton's product reaches two thirds of the library's rate there. "
+        "The "
         "chooser that was measured used the one kernel up to 512 tokens at n <= 1024; the two shapes of width 1024 on "
         "which that was slower made us draw the line at 576, which was not measured again.\n"
     )
@@ -281,7 +284,8 @@ def _resources(data: Data) -> Iterator[str]:
     version = importlib.import_module("triton").__version__
     yield (
         f"`resources` for sm_90 with Triton {version} on a machine without a GPU, against what the GPU's driver says "
-        f"of the kernels of the same launches (Triton {data['environment'].get('triton', 'unknown')}): registers, spills "
+        f"of the kernels of the same launches (Triton {data['environment'].get('triton', 'unknown')}): registers, "
+        f"spills "
         f"yes or no, and shared memory agree for {len(keys) - len(differing)} of {len(keys)} launches. "
         f"Left out: {data['compiled'].get('left_out', 'none')}.\n"
     )
