@@ -61,7 +61,7 @@ def family_of(model: nn.Module) -> str:
 # --- the modules that replace a model's own ------------------------------------------------------------------------
 
 
-class FusedRMSNorm(nn.Module):
+class FusedRMSNorm(nn.Module):  # type: ignore[misc]
     """The library's RMSNorm, one kernel; computes in float64 where its input is that wide."""
 
     def __init__(self, norm: Any) -> None:
@@ -73,7 +73,7 @@ class FusedRMSNorm(nn.Module):
         return functional.rms_norm(x, self.weight.shape, self.weight, self.variance_epsilon)
 
 
-class FusedSwiGLU(nn.Module):
+class FusedSwiGLU(nn.Module):  # type: ignore[misc]
     """Gate, up and activation in one kernel, or as one merged product and one kernel; then the library's down."""
 
     def __init__(self, mlp: Any) -> None:
@@ -95,7 +95,7 @@ class FusedSwiGLU(nn.Module):
         return result.reshape(x.shape)
 
 
-class MergedProjection(nn.Module):
+class MergedProjection(nn.Module):  # type: ignore[misc]
     """Stands for ``q_proj``: computes q, k and v as one product, and keeps k and v for :class:`Kept`."""
 
     def __init__(self, attention: Any) -> None:
@@ -113,7 +113,7 @@ class MergedProjection(nn.Module):
         return q
 
 
-class Kept(nn.Module):
+class Kept(nn.Module):  # type: ignore[misc]
     """Stands for ``k_proj`` or ``v_proj``: what the merged projection computed of the same input."""
 
     def __init__(self, merged: MergedProjection) -> None:
@@ -185,9 +185,8 @@ class StaticCache:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Writes the keys and values of the positions, and returns those to attend to."""
         if layer not in self._layers:
-            self._layers[layer] = tuple(  # type: ignore[assignment]
-                part.new_zeros(*part.shape[:2], self._room, part.shape[3]) for part in (keys, values)
-            )
+            room = (*keys.shape[:2], self._room)
+            self._layers[layer] = keys.new_zeros(*room, keys.shape[3]), values.new_zeros(*room, values.shape[3])
         cached = self._layers[layer]
         for mine, new in zip(cached, (keys, values), strict=True):
             mine.index_copy_(2, self.at, new)

@@ -104,7 +104,7 @@ class Request:
         return self.logits.clone()
 
     def captured(self) -> tuple[Callable[[], None], Callable[[], None]]:
-        """The prefill and one decode step as CUDA graphs; their replays do what :meth:`prefill` and :meth:`decode` do."""
+        """Replays of the prefill and of one decode step, each a CUDA graph."""
         # Of one new token the prompt gives the logits: no step follows, and there is no room for one.
         parts = [self.prefill, self.decode] if self.new_tokens > 1 else [self.prefill]
         stream = torch.cuda.Stream()
