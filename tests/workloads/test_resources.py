@@ -87,7 +87,7 @@ def test_it_writes_to_standard_output_and_keeps_files(tables: dict[str, Path], t
 @pytest.mark.parametrize(
     ("arguments", "environment", "expected"),
     [
-        (["nosuch"], {}, "use one of: flashnorm_linear"),
+        (["nosuch"], {}, "use one of: decoder, flashnorm_linear"),
         (["swiglu_ffn", "--arch", "sm_42"], {}, "use one of: sm_75, sm_80"),
         (["swiglu_ffn", "--variants", "eager"], {}, "use one of: merged"),
         (["swiglu_ffn", "--shapes", "t1"], {}, "tTOKENS_hHIDDEN_fFFN"),

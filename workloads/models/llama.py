@@ -64,36 +64,26 @@ def _nothing(_label: str) -> AbstractContextManager[None]:
     return nullcontext()
 
 
-class Model:
-    """What both ways share: weights, cache, and the buffers of a request of T tokens and N new ones."""
+class Request:
+    """The buffers of a request of T prompt tokens and N new ones, and how it runs: step by step, or as CUDA graphs.
+
+    The tokens are given, so that every variant computes the same and its logits can be judged; each step computes the
+    greedy choice all the same. ``like`` is any tensor of the model's dtype and device.
+    """
 
     annotated: bool = True
 
-    def __init__(self, weights: Weights) -> None:
-        self.weights, self.config, self.prompt = weights, weights.config, weights.prompt
-        self.tokens = weights["tokens"]
-        config, like = self.config, weights["embedding"]
-        self.room = len(self.tokens)
-        self.new_tokens = self.room - self.prompt
-        self.cos, self.sin = rope_tables(config, self.room, like)
-        cache = (config.layers, config.kv_heads, self.room, config.head_size)
-        self.keys, self.values = like.new_zeros(cache), like.new_zeros(cache)
+    def __init__(self, tokens: torch.Tensor, prompt: int, vocabulary: int, like: torch.Tensor) -> None:
+        self.tokens, self.prompt, self.room = tokens, prompt, len(tokens)
+        self.new_tokens = self.room - prompt
         self.position = torch.zeros(1, dtype=torch.int64, device=like.device)
-        self.logits = like.new_zeros(self.new_tokens, config.vocabulary)
+        self.logits = like.new_zeros(self.new_tokens, vocabulary)
         self.chosen = torch.zeros(self.room, dtype=torch.int64, device=like.device)
         self.mark: Callable[[str], AbstractContextManager[Any]] = annotate if self.annotated else _nothing
 
-    def read_prompt(self) -> torch.Tensor:
-        """Computes all layers of the prompt and fills the cache; the normalized rows ``[T, d]`` that the head takes."""
-        raise NotImplementedError
-
     def prefill(self) -> None:
         """Computes the prompt: fills the cache, writes the first logits and the first choice."""
-        normed = self.read_prompt()
-        with self.mark("head"):
-            logits = functional.linear(normed[-1:], self.weights["head"])
-            self.logits[:1] = logits
-            self.chosen[self.prompt - 1 : self.prompt] = logits.argmax(-1)
+        raise NotImplementedError
 
     def decode(self) -> None:
         """Computes the token at the position, writes its logits and its choice, and moves the position on."""
@@ -113,32 +103,65 @@ class Model:
                 (decode or self.decode)()
         return self.logits.clone()
 
-    def graphs(self) -> Callable[[], Output]:
-        """The request as CUDA graphs: one of the prefill, and one of a decode step that every token replays."""
+    def captured(self) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Replays of the prefill and of one decode step, each a CUDA graph."""
+        # Of one new token the prompt gives the logits: no step follows, and there is no room for one.
+        parts = [self.prefill, self.decode] if self.new_tokens > 1 else [self.prefill]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
+        with torch.cuda.stream(stream):  # Libraries choose and allocate at their first calls, which no capture allows.
             self.start()
-            self.prefill()
-            self.decode()
+            for part in parts:
+                part()
             self.start()
         torch.cuda.current_stream().wait_stream(stream)
-        prefill, decode = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
-        with torch.cuda.graph(prefill):
-            self.prefill()
-        with torch.cuda.graph(decode):
-            self.decode()
-        return lambda: self.request(prefill.replay, decode.replay)
+        graphs = [torch.cuda.CUDAGraph() for _ in parts]
+        for part, graph in zip(parts, graphs, strict=True):
+            with torch.cuda.graph(graph):
+                part()
+        return graphs[0].replay, graphs[-1].replay
 
-    def _take(self) -> torch.Tensor:
-        """The embedding of the token at the position, ``[1, d]``."""
-        return functional.embedding(self.tokens.index_select(0, self.position), self.weights["embedding"])
+    def graphs(self) -> Callable[[], Output]:
+        """The request as CUDA graphs: one of the prefill, and one of a decode step that every token replays."""
+        prefill, decode = self.captured()
+        return lambda: self.request(prefill, decode)
+
+    def _give_first(self, logits: torch.Tensor) -> None:
+        """Writes the prompt's last logits ``[1, vocabulary]`` and choice."""
+        self.logits[:1] = logits
+        self.chosen[self.prompt - 1 : self.prompt] = logits.argmax(-1)
 
     def _give(self, logits: torch.Tensor) -> None:
         """Writes a step's logits ``[1, vocabulary]`` and choice, and moves the position on."""
         self.position.add_(1)
         self.logits.index_copy_(0, self.position - self.prompt, logits)
         self.chosen.index_copy_(0, self.position - 1, logits.argmax(-1))
+
+
+class Model(Request):
+    """What both ways share beside the request: weights, the tables of RoPE and the cache."""
+
+    def __init__(self, weights: Weights) -> None:
+        self.weights, self.config = weights, weights.config
+        config, like = self.config, weights["embedding"]
+        super().__init__(weights["tokens"], weights.prompt, config.vocabulary, like)
+        self.cos, self.sin = rope_tables(config, self.room, like)
+        cache = (config.layers, config.kv_heads, self.room, config.head_size)
+        self.keys, self.values = like.new_zeros(cache), like.new_zeros(cache)
+
+    def read_prompt(self) -> torch.Tensor:
+        """Computes all layers of the prompt and fills the cache; the normalized rows ``[T, d]`` that the head takes."""
+        raise NotImplementedError
+
+    def prefill(self) -> None:
+        """See :meth:`Request.prefill`."""
+        normed = self.read_prompt()
+        with self.mark("head"):
+            self._give_first(functional.linear(normed[-1:], self.weights["head"]))
+
+    def _take(self) -> torch.Tensor:
+        """The embedding of the token at the position, ``[1, d]``."""
+        return functional.embedding(self.tokens.index_select(0, self.position), self.weights["embedding"])
 
 
 class Eager(Model):
@@ -207,7 +230,7 @@ class Eager(Model):
         return self._layers(functional.embedding(self.tokens[: self.prompt], self.weights["embedding"]), at, None)
 
     def decode(self) -> None:
-        """See :meth:`Model.decode`."""
+        """See :meth:`Request.decode`."""
         mask = (torch.arange(self.room, device=self.tokens.device) <= self.position)[None, None, None, :]
         normed = self._layers(self._take(), self.position, mask)
         with self.mark("head"):
@@ -276,7 +299,7 @@ class Fused(Model):
         return normed
 
     def decode(self) -> None:
-        """See :meth:`Model.decode`."""
+        """See :meth:`Request.decode`."""
         config, weights, mark, eps = self.config, self.weights, self.mark, self.config.eps
         x = self._take()
         for layer in range(config.layers):

@@ -21,8 +21,8 @@ CONFIGS: Final = {
     "smollm2": Config(30, 576, 1536, 9, 3, 64, 49152, 1e-5, 100_000.0),
     "llama1b": Config(16, 2048, 8192, 32, 8, 64, 128_256, 1e-5, 500_000.0),
     "llama8b": Config(32, 4096, 14336, 32, 8, 128, 128_256, 1e-5, 500_000.0),
-    "tiny": Config(2, 64, 96, 4, 2, 16, 97, 1e-5, 10_000.0),
-    "odd": Config(3, 80, 57, 5, 1, 16, 61, 1e-5, 10_000.0),
+    "tiny": Config(2, 48, 40, 4, 2, 8, 37, 1e-5, 10_000.0),
+    "odd": Config(3, 40, 29, 5, 1, 10, 31, 1e-5, 10_000.0),
 }
 """SmolLM2-135M, Llama-3.2-1B, Llama-3.1-8B, and two that are small enough for Triton's interpreter."""
 
@@ -91,8 +91,15 @@ def _random(config: Config, dtype: torch.dtype, device: str, seed: int) -> dict[
         "down": lambda: matrix(config.hidden, config.ffn),
     }
     tensors = {f"{layer}.{name}": make() for layer in range(config.layers) for name, make in made.items()}
-    embedding = random_normal(config.vocabulary, config.hidden, dtype=dtype, device=device, seed=next(count))
-    return {"embedding": embedding, **tensors, "norm": scale(), "head": matrix(config.vocabulary, config.hidden)}
+    # Rows differ in size by four orders of magnitude, so that the first norm's epsilon counts.
+    sizes = torch.logspace(-3, 1, config.vocabulary, device=device)[:, None]
+    embedding = random_normal(config.vocabulary, config.hidden, dtype=torch.float32, device=device, seed=next(count))
+    return {
+        "embedding": (embedding * sizes).to(dtype),
+        **tensors,
+        "norm": scale(),
+        "head": matrix(config.vocabulary, config.hidden),
+    }
 
 
 _NAMES: Final = {
