@@ -183,7 +183,7 @@ def registry() -> dict[str, Workload]:
 
     found = {}
     for module in sorted(info.name for info in pkgutil.iter_modules(workloads.__path__) if not info.ispkg):
-        if module not in ("base", "__main__"):
+        if module not in ("base", "__main__", "interpreter"):
             declared = getattr(importlib.import_module(f"workloads.{module}"), "WORKLOAD", None)
             if isinstance(declared, Workload):
                 found[declared.name] = declared

@@ -33,7 +33,7 @@ SIZES: Final = {
     "llama1b": (16, 2048, 8192, 32, 8, 64, 128_256),
     "llama8b": (32, 4096, 14336, 32, 8, 128, 128_256),
     "tiny": (2, 48, 40, 4, 2, 8, 37),
-    "odd": (3, 40, 29, 5, 1, 10, 31),
+    "odd": (2, 40, 29, 5, 1, 10, 31),
 }
 
 DIRECTORY: Final = "directory"
@@ -192,7 +192,7 @@ WORKLOAD = Workload(
         "smollm2_t128_n32", "smollm2_t16_n64", "smollm2_t1024_n8",
         "llama1b_t128_n16_l4", "llama1b_t2048_n4_l4", "llama8b_t128_n16_l4", "llama8b_t2048_n4_l4",
     ),
-    odd_shapes=_listed("tiny_t5_n3", "tiny_t1_n3", "tiny_t33_n1", "odd_t7_n3", "odd_t40_n2"),
+    odd_shapes=_listed("tiny_t5_n3", "tiny_t1_n3", "tiny_t33_n1", "odd_t7_n3", "odd_t20_n2"),
     spell=shape,
     dtypes=("bfloat16", "float16", "float32"),
     inputs=_inputs,

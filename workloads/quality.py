@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracekit.errors import UsageError
 from workloads.base import Kind, Output, Shape, Variant, Workload, find
-from workloads.files import chosen, write_json
+from workloads.files import chosen, may_write, write_json
 
 if TYPE_CHECKING:
     import torch
@@ -190,6 +190,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.add_argument("--shapes", help="comma-separated; default: the odd shapes, and on a GPU all")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--text", type=int, default=0, metavar="TOKENS",
+        help="decoder: judge SmolLM2 on that many tokens of real text too, against float32",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write the checks as a bundle's quality.json")
     parser.add_argument("--force", action="store_true", help="overwrite FILE")
     parser.set_defaults(run=run)
@@ -203,8 +207,16 @@ def run(arguments: argparse.Namespace) -> int:
 
     workload = find(arguments.name)
     dtype = workload.dtype(arguments.dtype)
+    if arguments.text and (workload.name != "decoder" or arguments.text < 16):
+        raise UsageError(f"--text {arguments.text} of {workload.name}", remedy="use decoder, and at least 16 tokens")
+    if arguments.output:
+        may_write(arguments.output, force=arguments.force)
     on_gpu = torch.cuda.is_available()
     interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if interpreted:
+        from workloads.interpreter import mend
+
+        mend()
     capability = torch.cuda.get_device_capability() if on_gpu else (0, 0)
 
     def runs_here(variant: Variant) -> bool:
@@ -231,16 +243,38 @@ def run(arguments: argparse.Namespace) -> int:
             verdict = "ok  " if check.passed else "FAIL"
             print(f"{verdict} {check.check} {check.error:.3g} (at most {check.tolerance:.3g})")
         checks += found
+    rows = [check.to_dict() for check in checks]
+    if arguments.text:
+        rows += _on_text([variant.name for variant in variants], dtype, arguments.text, "cuda" if on_gpu else "cpu")
     if arguments.output:
-        write_json(
-            arguments.output,
-            {"schema_version": 1, "checks": [check.to_dict() for check in checks]},
-            force=arguments.force,
+        write_json(arguments.output, {"schema_version": 1, "checks": rows}, force=arguments.force)
+    for row in rows:
+        if not row["passed"]:
+            print(f"failed: {row['check']} against {row['reference']}", file=sys.stderr)
+    return 0 if all(row["passed"] for row in rows) else 1
+
+
+WINDOW = 1024
+"""Tokens of text that are read together."""
+
+
+def _on_text(variants: Sequence[str], dtype: str, tokens: int, device: str) -> list[dict[str, Any]]:
+    """The checks of SmolLM2 on real text, of those variants that have them, printed line by line."""
+    from workloads.models import text
+
+    names = [name for name in variants if name in text.MODELS]
+    length = min(tokens, WINDOW)
+    found = text.distances(names, dtype, device=device, count=max(1, tokens // length), length=length)
+    for each in found:
+        print(
+            f"     SmolLM2 {each.variant} {each.dtype} {each.path}: mean KL {each.mean_kl:.3g}, p99 {each.p99_kl:.3g}, "
+            f"same first choice {each.top1_agreement:.2%}, perplexity {each.perplexity:.4f} "
+            f"(float32 {each.reference_perplexity:.4f})"
         )
-    refused = refusals(checks)
-    for name, reason in refused.items():
-        print(f"{name}: {reason}", file=sys.stderr)
-    return 1 if refused else 0
+    rows = text.rows(found)
+    for row in rows:
+        print(f"{'ok  ' if row['passed'] else 'FAIL'} {row['check']} {row['error']} (at most {row['tolerance']})")
+    return rows
 
 
 def _outputs(output: Output) -> tuple[torch.Tensor, ...]:

@@ -22,7 +22,7 @@ CONFIGS: Final = {
     "llama1b": Config(16, 2048, 8192, 32, 8, 64, 128_256, 1e-5, 500_000.0),
     "llama8b": Config(32, 4096, 14336, 32, 8, 128, 128_256, 1e-5, 500_000.0),
     "tiny": Config(2, 48, 40, 4, 2, 8, 37, 1e-5, 10_000.0),
-    "odd": Config(3, 40, 29, 5, 1, 10, 31, 1e-5, 10_000.0),
+    "odd": Config(2, 40, 29, 5, 1, 10, 31, 1e-5, 10_000.0),
 }
 """SmolLM2-135M, Llama-3.2-1B, Llama-3.1-8B, and two that are small enough for Triton's interpreter."""
 

@@ -11,7 +11,7 @@ from typing import Final
 import torch
 from torch.nn import functional
 
-from workloads.models.llama import Eager, Fused, Model, Unannotated, Weights
+from workloads.models.llama import Compiled, Eager, Fused, Model, Unannotated, Weights
 from workloads.models.loading import CONFIGS, tokenizer, weights_of
 
 PROMPT: Final = "The capital of France is"
@@ -24,19 +24,38 @@ KL_RATIO, PERPLEXITY_CHANGE, TOP1_DROP = 1.25, 0.002, 0.005
 baseline its perplexity may lie from float32's, and its loss of agreement on the first choice. Thresholds of this
 project: accuracy hides flips of the first choice and divergence tracks them (arXiv 2407.09141)."""
 
+ROUNDING_KL: Final = 1e-8
+"""Divergence that the order of float32 sums makes (nats): less than that is none, and nothing to be compared with."""
 
-def complete(prompt: str, make: Callable[[Weights], Model], dtype: str, device: str, new_tokens: int = 8) -> str:
-    """SmolLM2's greedy continuation of a prompt."""
+ANSWERING: Final[dict[str, Callable[[Weights], Model]]] = {**MODELS, "compiled": Compiled}
+"""Every way to compute, for :func:`complete`."""
+
+
+def complete(
+    prompt: str,
+    make: Callable[[Weights], Model] | str,
+    dtype: str,
+    device: str,
+    new_tokens: int = 8,
+    *,
+    graph: bool = False,
+) -> str:
+    """SmolLM2's greedy continuation of a prompt by a model or the variant of that name, under ``graph`` replayed.
+
+    Each token is the choice that the step before it wrote on the device; the host reads them at the end.
+    """
+    make = ANSWERING[make] if isinstance(make, str) else make
     ids = tokenizer()(prompt)["input_ids"]
     tokens = torch.tensor(ids + [0] * new_tokens, device=device)
     model = make(_weights(tokens, len(ids), dtype, device))
     with torch.inference_mode():
+        prefill, decode = model.captured() if graph else (model.prefill, model.decode)
         model.start()
-        model.prefill()
+        prefill()
         for at in range(len(ids), len(tokens)):
             model.tokens[at] = model.chosen[at - 1]
             if at + 1 < len(tokens):
-                model.decode()
+                decode()
     return str(tokenizer().decode(tokens[len(ids) :].tolist()))
 
 
@@ -113,7 +132,11 @@ def gate(found: Sequence[Distance], baseline: str = "eager") -> list[tuple[str, 
         theirs = base[own.dtype, own.path]
         name = f"SmolLM2 {own.variant} {own.dtype} {own.path}"
         checks += [
-            (f"{name}: mean KL to float32 over the baseline's", own.mean_kl / theirs.mean_kl, KL_RATIO),
+            (
+                f"{name}: mean KL to float32 over the baseline's",
+                own.mean_kl / max(theirs.mean_kl, ROUNDING_KL),
+                KL_RATIO,
+            ),
             (
                 f"{name}: distance from float32's perplexity, beyond the baseline's",
                 own.off - theirs.off,
@@ -122,6 +145,20 @@ def gate(found: Sequence[Distance], baseline: str = "eager") -> list[tuple[str, 
             (f"{name}: loss of first choices", theirs.top1_agreement - own.top1_agreement, TOP1_DROP),
         ]
     return checks
+
+
+def rows(found: Sequence[Distance], baseline: str = "eager") -> list[dict[str, str | float | bool | None]]:
+    """The checks of :func:`gate` as rows of tracekit's table quality; an error that is no number is null and fails."""
+    return [
+        {
+            "check": check,
+            "reference": baseline,
+            "error": error if math.isfinite(error) else None,
+            "tolerance": tolerance,
+            "passed": error <= tolerance,
+        }
+        for check, error, tolerance in gate(found, baseline)
+    ]
 
 
 def _logits(make: Callable[[Weights], Model], window: torch.Tensor, dtype: str, device: str, path: str) -> torch.Tensor:
