@@ -49,7 +49,7 @@ def _create_dot(self: Any, a: Any, b: Any, d: Any, *options: Any) -> Any:
 
 
 def mend() -> None:
-    """Puts the interpreter of this process right; UsageError where Triton was imported before it was told to interpret."""
+    """Puts this process's interpreter right; UsageError where Triton was imported before it was told to interpret."""
     if not isinstance(tl.sum, InterpretedFunction):
         raise UsageError(
             "Triton was imported before TRITON_INTERPRET was set", remedy="set TRITON_INTERPRET=1 before Python starts"

@@ -34,7 +34,7 @@ def test_the_interpreter_judges_bfloat16_kernels_fairly(tmp_path: Path) -> None:
     frame = read_quality(output)
     assert len(frame) == 2 * 5
     assert frame["passed"].all()
-    assert frame["check"].str.contains("triton t3_h1000 bfloat16: error ratio", regex=False).any()
+    assert any("triton t3_h1000 bfloat16: error ratio" in check for check in frame["check"])
 
 
 def test_without_the_interpreter_triton_variants_are_left_out_or_refused() -> None:
