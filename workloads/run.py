@@ -101,6 +101,7 @@ def manifest_of(session: Session, iterations: int, pushed: int) -> dict[str, Any
             "warmup": WARM_UP,
             "ranges_pushed": pushed,
             "roots": iterations,
+            "baseline": session.workload.baseline,
             "root": str(session.root),
             "seed": session.seed,
             "shape": {"name": session.shape.name, "tokens": session.shape.tokens, **session.shape.dims},
