@@ -309,7 +309,7 @@ def conditions(session: Session) -> dict[str, Any]:
         "batch": 1,
         "input_tokens": shape.tokens,
         "tensor_parallel": 1,
-        "graph_mode": "graph" if session.graph else "none",
+        "graph_mode": "cuda graph" if session.graph else "none",
         "compile_mode": "default" if session.variant.kind is Kind.COMPILED else "none",
         "l2_state": str(session.l2),
     }
