@@ -119,3 +119,16 @@ def test_heavy_imports_are_lazy(module: str, absent: tuple[str, ...]) -> None:
     code = f"import sys, {module}; print([m for m in {absent!r} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "workloads").rglob("*.py")), ids=lambda p: str(p.relative_to(ROOT)))
+def test_workloads_take_little_of_tracekit(path: Path) -> None:
+    """The label grammar, the manifest and the errors, which need no third-party package; else the public API."""
+    allowed = {"tracekit", "tracekit.errors", "tracekit.model.labels", "tracekit.model.manifest"}
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            assert {alias.name for alias in node.names if alias.name.startswith("tracekit")} <= allowed
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tracekit"):
+            names = {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            assert names & allowed, f"{path}: {node.module}"

@@ -1,7 +1,7 @@
-"""Measures what RESULTS.md tells, on a GPU, and writes RESULTS.md from it: ``python -m workloads.results``.
+"""Measures what RESULTS.md tells: ``python -m workloads.results measure -o results.json``, on a GPU.
 
-``measure -o results.json`` needs a GPU and writes the file anew after each section, so that a run that is cut short
-keeps what it has; ``write results.json -o workloads/RESULTS.md`` needs none.
+The file is written anew after each section, so that a run that is cut short keeps what it has. ``traffic`` adds what
+Nsight Compute measured; ``workloads.results_page`` writes the page.
 """
 
 from __future__ import annotations
@@ -90,11 +90,11 @@ def traffic_of(folder: Path) -> list[Data]:
     """
     from statistics import median
 
-    from tracekit.read.ncu_csv import read_ncu_csv
+    import tracekit
 
     rows = []
     for path in sorted(folder.glob("*.csv")):
-        frame = read_ncu_csv(path, kind="in_model")
+        (frame,) = tracekit.open_trace(path).counters
         prefill, decode = _REQUEST_RANGES.get(path.stem, (0, 1))
         step = prefill + decode
         for phase, first, count in (("prefill", 0, prefill), ("decode" if prefill else "iter", prefill, decode)):
@@ -311,9 +311,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     measuring.add_argument("-o", "--output", type=Path, required=True)
     measuring.add_argument("--sections", default=",".join(SECTIONS))
     measuring.add_argument("--date", default=time.strftime("%Y-%m-%d"))
-    writing = commands.add_parser("write")
-    writing.add_argument("results", type=Path)
-    writing.add_argument("-o", "--output", type=Path, required=True)
     adding = commands.add_parser("traffic", help="add what Nsight Compute measured, from a folder of its CSV files")
     adding.add_argument("folder", type=Path)
     adding.add_argument("results", type=Path)
@@ -322,12 +319,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "measure":
             return measure(chosen.output, chosen.sections.split(","), chosen.date)
         data = read_json(chosen.results, "results that `measure` wrote")
-        if chosen.command == "traffic":
-            write_json(chosen.results, {**data, "traffic": traffic_of(chosen.folder)})
-            return 0
-        from workloads.results_page import page
-
-        chosen.output.write_text(page(data))
+        write_json(chosen.results, {**data, "traffic": traffic_of(chosen.folder)})
         return 0
     except TracekitError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,15 +1,24 @@
-"""Writes RESULTS.md from what was measured: every figure comes from results.json, none from here."""
+"""Writes RESULTS.md from what was measured: every figure comes from results.json, none from here.
+
+``python -m workloads.results_page workloads/results.json -o workloads/RESULTS.md`` needs no GPU; with Triton it
+compiles the kernels anew, to compare them with what the GPU's driver said.
+"""
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import importlib.util
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
+from tracekit.errors import TracekitError
 from workloads.base import find
 from workloads.bench import Ratio
+from workloads.files import read_json
 from workloads.results import COMPILED_SHAPES, FLASHNORM_TOKENS, UNTUNED_TOKENS, ratios_of
 
 Data = dict[str, Any]
@@ -26,7 +35,7 @@ def page(data: Data) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in data["environment"].items())
     parts = [
         "# What the workloads measure\n",
-        "Written by `python -m workloads.results write workloads/results.json -o workloads/RESULTS.md`; measured by "
+        "Written by `python -m workloads.results_page workloads/results.json -o workloads/RESULTS.md`; measured by "
         "`python -m workloads.results measure`, and the DRAM bytes by Nsight Compute. Do not edit it by hand.\n",
         f"{data['gpu']}, {data['date']}; {versions}. Data type bfloat16 where none is named. Latencies are medians "
         "over ten interleaved blocks in random order (five where a note says so), intervals 95 % bootstraps over "
@@ -334,3 +343,29 @@ def _cells_of(ratio: Ratio) -> Row:
 def _table(header: Row, rows: Iterable[Row]) -> str:
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m workloads.results_page", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("results", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    chosen = parser.parse_args(arguments)
+    try:
+        data = read_json(chosen.results, "results that `python -m workloads.results measure` wrote")
+        chosen.output.write_text(page(data), encoding="utf-8")
+    except TracekitError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except (KeyError, TypeError, OSError) as error:
+        print(
+            f"error: {chosen.results}: {type(error).__name__} {error}\n  remedy: measure all sections", file=sys.stderr
+        )
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -25,6 +25,17 @@ def test_results_are_what_the_script_writes(tmp_path: Path) -> None:
         pytest.skip(f"RESULTS.md was written with Triton {VERSION}")
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
     written = tmp_path / "RESULTS.md"
-    command = [sys.executable, "-W", "ignore", "-m", "workloads.results", "write", "workloads/results.json"]
+    command = [sys.executable, "-W", "ignore", "-m", "workloads.results_page", "workloads/results.json"]
     subprocess.run([*command, "-o", str(written)], cwd=ROOT, env=environment, check=True)
     assert written.read_text() == (ROOT / "workloads/RESULTS.md").read_text()
+
+
+def test_a_file_that_holds_no_results_is_told(tmp_path: Path) -> None:
+    for content, expected in (("{}", "measure all sections"), ("{", "make it again")):
+        path = tmp_path / "r.json"
+        path.write_text(content)
+        command = [sys.executable, "-W", "ignore", "-m", "workloads.results_page", str(path), "-o", str(tmp_path / "x")]
+        ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert ended.returncode == 2
+        assert expected in ended.stderr
+        assert not (tmp_path / "x").exists()
