@@ -31,16 +31,21 @@ def may_write(path: Path, *, force: bool) -> None:
         raise UsageError(f"{path.parent}: no such folder", remedy="make it, or name another file")
 
 
-def write_json(path: Path, data: Any, *, force: bool = True) -> None:
-    """Writes JSON whole or not at all, and over another file only with ``force``."""
+def write_text(path: Path, text: str, *, force: bool = True) -> None:
+    """Writes a file whole or not at all, and over another one only with ``force``."""
     may_write(path, force=force)
     partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(json.dumps(data, indent=1, allow_nan=False) + "\n")
+        partial.write_text(text, encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
         raise UsageError(f"{path}: {error.strerror}", remedy="name a file that can be written") from None
+
+
+def write_json(path: Path, data: Any, *, force: bool = True) -> None:
+    """Writes JSON as :func:`write_text` does; ValueError where a number is none, which JSON cannot hold."""
+    write_text(path, json.dumps(data, indent=1, allow_nan=False) + "\n", force=force)
 
 
 def read_json(path: Path, expected: str) -> Any:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import UsageError
 from workloads.base import Kind, Output, Shape, Variant, Workload, find
 from workloads.files import chosen, may_write, write_json
+from workloads.protocol import bytes_needed
 
 if TYPE_CHECKING:
     import torch
@@ -238,7 +239,17 @@ def run(arguments: argparse.Namespace) -> int:
     checks: list[Check] = []
     for shape in shapes:
         able = [variant for variant in variants if variant.why_not(shape, dtype) is None]
-        found = judge(workload, shape, dtype, able, seed=arguments.seed, device="cuda" if on_gpu else "cpu")
+        try:
+            found = judge(workload, shape, dtype, able, seed=arguments.seed, device="cuda" if on_gpu else "cpu")
+        except RuntimeError as error:  # PyTorch's allocators raise it, each with words of its own.
+            if "memory" not in str(error) and "allocate" not in str(error):
+                raise
+            needed = max(bytes_needed(workload, variant, shape, dtype) for variant in able)
+            raise UsageError(
+                f"{workload.name} at {shape} in {dtype} does not fit: its inputs alone are {needed / 1e9:,.2f} GB, and "
+                "float64 takes four times as much",
+                remedy="choose a smaller shape",
+            ) from None
         for check in found:
             verdict = "ok  " if check.passed else "FAIL"
             print(f"{verdict} {check.check} {check.error:.3g} (at most {check.tolerance:.3g})")

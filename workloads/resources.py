@@ -33,7 +33,7 @@ from workloads.base import (
     recorded_launches,
     registry,
 )
-from workloads.files import chosen, may_write
+from workloads.files import chosen, may_write, write_text
 
 if TYPE_CHECKING:
     from triton.backends.compiler import GPUTarget
@@ -306,9 +306,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arch not in paths:
             sys.stdout.write(text)
             continue
-        partial = paths[arch].with_name(f".{paths[arch].name}.partial")
-        partial.write_text(text)
-        partial.replace(paths[arch])
+        write_text(paths[arch], text)
         print(f"{paths[arch]}: {len(rows)} launches for {arch} ({ARCHITECTURES[arch].gpu})")
         for line in table(rows):
             print(line)

@@ -18,7 +18,7 @@ from typing import Any, Final
 from tracekit.errors import TracekitError
 from workloads.base import find
 from workloads.bench import Ratio
-from workloads.files import read_json
+from workloads.files import read_json, write_text
 from workloads.results import COMPILED_SHAPES, FLASHNORM_TOKENS, UNTUNED_TOKENS, ratios_of
 
 Data = dict[str, Any]
@@ -355,11 +355,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     try:
         data = read_json(chosen.results, "results that `python -m workloads.results measure` wrote")
-        chosen.output.write_text(page(data), encoding="utf-8")
+        write_text(chosen.output, page(data))
     except TracekitError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
-    except (KeyError, TypeError, OSError) as error:
+    except (KeyError, TypeError, AttributeError) as error:
         print(
             f"error: {chosen.results}: {type(error).__name__} {error}\n  remedy: measure all sections", file=sys.stderr
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tracekit.errors import UsageError
 from tracekit.model.manifest import Manifest
 from workloads.base import find, ranges_pushed
-from workloads.files import write_json
+from workloads.files import may_write, write_json
 
 if TYPE_CHECKING:
     from workloads.protocol import Session
@@ -58,6 +58,8 @@ def run(arguments: argparse.Namespace) -> int:
     record: Path | None = arguments.record or (
         Path(os.environ["TRACEKIT_RECORD"]) if os.environ.get("TRACEKIT_RECORD") else None
     )
+    if record is not None:
+        may_write(record, force=True)
     require_gpu(f"{workload.name} ({variant.name})")
     if arguments.with_construction:
         with capture_window(True):

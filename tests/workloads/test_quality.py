@@ -54,6 +54,7 @@ def test_without_the_interpreter_triton_variants_are_left_out_or_refused() -> No
         (["residual_rmsnorm", "--shapes", "t1"], "tTOKENS_hHIDDEN"),
         (["residual_rmsnorm", "--text", "64"], "use decoder"),
         (["residual_rmsnorm", "-o", "/nonexistent/q.json"], "no such folder"),
+        (["swiglu_ffn", "--variants", "eager", "--shapes", "t1_h9000000_f9000000"], "hidden 9000000"),
     ],
 )
 def test_bad_input_says_what_is_valid(arguments: list[str], expected: str) -> None:
