@@ -129,7 +129,7 @@ def ncu_profile(
 ) -> list[str]:
     """``ncu`` with its raw page as CSV in a log file, so that what the program prints does not mix with it.
 
-    ``metrics`` are names of :data:`PURPOSES` or of metrics. An .ncu-rep would embed every cubin: 58 MB instead of 100 kB.
+    ``metrics`` are names of :data:`PURPOSES` or of metrics. An .ncu-rep would embed every cubin: 58 MB, not 100 kB.
     """
     names, sections = chosen_metrics(metrics, kind)
     command = [str(ncu), "--csv", "--page", "raw", "--print-units", "base", "--log-file", str(log), "--nvtx"]
