@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tracekit.analyze import analyze
 from tracekit.analyze import idle_report as idle_report
+from tracekit.capture import finish
 from tracekit.compare import compare
 from tracekit.compare import findings as findings
 from tracekit.compare import main_region as main_region
@@ -20,16 +21,18 @@ from tracekit.model.trace import Trace
 from tracekit.read import add_counters, read_trace
 
 _SLOW_TABLES = ("kernels", "calls", "ranges")
-_BARE_FILES = {".sqlite", ".ncu-rep", ".csv"}
+_BARE_FILES = {".sqlite", ".ncu-rep", ".csv", *finish.SUFFIXES}
 
 
 def open_trace(path: str | PathLike[str], *, counters: Sequence[str | PathLike[str]] = ()) -> Trace:
     """The trace at ``path``: a bundle folder, an nsys ``.sqlite``, an ``.ncu-rep`` or an ncu CSV.
 
+    A ``.qdstrm`` or ``.nsys-rep``, bare or a bundle's timeline, is finished first by this machine's Nsight Systems, and
+    its export kept in the user's cache.
     ``counters`` adds Nsight Compute files to it; ``cold=FILE``, ``replay_warm=FILE`` or ``in_model=FILE`` tells the
     cache state that a CSV does not record. Raises InputError for a file that cannot be used.
     """
-    trace = read_trace(Path(path))
+    trace = read_trace(Path(path), timeline=_finished(Path(path)))
     for item in counters:
         add_counters(trace, str(item))
     return trace
@@ -59,6 +62,12 @@ def diff(
     """
     reports = [side if isinstance(side, Report) else report(side) for side in (base, test)]
     return compare(reports[0], reports[1], rename=rename, waive=waive)
+
+
+def _finished(path: Path) -> Path | None:
+    """The export of a report that is none yet; None where nothing is to be finished."""
+    report = finish.unfinished(path)
+    return None if report is None else finish.cached_export(report, written_by=finish.tool_version(path))
 
 
 def samples_directory() -> Path:

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Final
 
 from tracekit.capture import options, summary
-from tracekit.capture.session import Observer, run
+from tracekit.capture.session import Observer, Outcome, run
 from tracekit.errors import TracekitError, UsageError
 
 PROG: Final = "python -m tracekit.capture"
@@ -21,13 +21,16 @@ def capture(
     prog: str,
     *,
     observer: Observer | None = None,
-    show: Callable[[str], object] | None = None,
+    show: Callable[[Sequence[Outcome]], object] | None = None,
 ) -> int:
     """Captures, and prints the summary; the exit code."""
     request = options.capture_request(arguments, prog)
     with _ending_on_request():
         outcomes = run(request, observer or summary.Lines())
-    (show or _print)(summary.text(outcomes))
+    if show is not None:
+        show(outcomes)
+    else:
+        _print(summary.text(outcomes))
     return summary.exit_code(outcomes)
 
 

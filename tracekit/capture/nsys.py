@@ -43,8 +43,7 @@ def capture(
     window: command.Window = command.Window.NONE,
     graphs: command.Graphs | None = None,
 ) -> Captured:
-    """Runs a program under nsys; its report or stream lies in ``folder``. Raises CaptureError with nsys's own lines.
-    """
+    """Runs a program under nsys; its report or stream lies in ``folder``. Raises CaptureError with nsys's own lines."""
     report = folder / "report.nsys-rep"
     argv = command.nsys_profile(nsys.path, report, child, trace=trace, window=window, graphs=graphs)
     ended = process.run(argv, limit_s=limit_s, environment=environment)

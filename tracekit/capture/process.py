@@ -44,8 +44,12 @@ class Ended:
 
     def quoted(self, most: int = 6) -> list[str]:
         """The tool's own lines about what went wrong, or its last ones."""
+        return self.errors(most) or [line[:400] for line in self.lines[-3:]]
+
+    def errors(self, most: int = 6) -> list[str]:
+        """The tool's own lines about what went wrong; none where it mentions nothing."""
         errors = [line for line in self.lines if _ERROR_WORDS.search(line) and not _NOT_AN_ERROR.search(line)]
-        return [line[:400] for line in (errors[-most:] or self.lines[-3:])]
+        return [line[:400] for line in errors[-most:]]
 
     @property
     def how(self) -> str:

@@ -329,7 +329,7 @@ class _Session:
                 raise CaptureError(
                     "the report does not hold what ran: " + "; ".join(map(str, failed)),
                     remedy=failed[0].remedy,
-                    quoted=captured.ended.quoted(2) if not open_.counts.device_rows else (),
+                    quoted=captured.ended.errors(3),
                 )
         shutil.rmtree(folder)
 

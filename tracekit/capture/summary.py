@@ -9,6 +9,7 @@ from typing import Any, TextIO
 
 from tracekit.capture.session import Outcome
 
+NUMBERS = ("seconds", "ranges", "kernels")
 HEADINGS = ("bundle", "state", "seconds", "ranges", "kernels", "counters", "what to know")
 
 
