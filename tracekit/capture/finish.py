@@ -140,7 +140,7 @@ def _finish_bundle(folder: Path, report: Path, search: Search) -> list[str]:
         if failed := [finding for finding in findings if finding.level is Level.FAIL]:
             raise CaptureError(
                 f"{folder}: the report does not hold what ran: " + "; ".join(map(str, failed)),
-                remedy=failed[0].remedy or "capture again",
+                remedy=verify.remedies(failed),
             )
         finished = replace(manifest, timeline=FileEntry("timeline.sqlite", tool=manifest.timeline.tool))
         draft.finish(finished)

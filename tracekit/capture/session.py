@@ -328,7 +328,7 @@ class _Session:
             if failed := [finding for finding in found if finding.level is Level.FAIL]:
                 raise CaptureError(
                     "the report does not hold what ran: " + "; ".join(map(str, failed)),
-                    remedy=failed[0].remedy,
+                    remedy=verify.remedies(failed),
                     quoted=captured.ended.errors(3),
                 )
         shutil.rmtree(folder)

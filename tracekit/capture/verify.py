@@ -228,6 +228,11 @@ def _nvtx(
             yield Finding(Level.OK, "iterations", f"{roots}, all in the report")
 
 
+def remedies(findings: Sequence[Finding]) -> str:
+    """What to do about all of them, each once."""
+    return "; ".join(dict.fromkeys(finding.remedy for finding in findings if finding.remedy)) or "capture again"
+
+
 def known_to_lose(nsys_version: str | None, nvtx_version: str | None) -> bool:
     """Whether that nsys is known to lose the push/pop ranges of that nvtx package."""
     return bool(number(nsys_version)) and number(nsys_version) <= LOSES_NVTX and number(nvtx_version) >= LOST_NVTX
