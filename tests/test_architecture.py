@@ -19,7 +19,7 @@ ALLOWED = {
     **{room: {"errors", "model"} for room in ROOMS},
     "pipeline": {"errors", "model", *ROOMS},
     "app": {"errors", "model", "pipeline", "render"},
-    "cli": {"errors", "model", "pipeline", "render", "app"},
+    "cli": {"errors", "model", "pipeline", "render", "app", "capture"},
     "__init__": {"pipeline"},
     "__main__": {"cli"},
 }
@@ -28,10 +28,10 @@ ALLOWED = {
 HOMES = {
     "torch": set(),
     "triton": set(),
-    "nvtx": set(),
+    "nvtx": {"capture"},
     "workloads": set(),
     "subprocess": {"capture"},
-    "sqlite3": {"read"},
+    "sqlite3": {"read", "capture"},
     "adbc_driver_sqlite": {"read"},
     "adbc_driver_manager": {"read"},
     "ncu_report": {"read"},
@@ -95,7 +95,14 @@ def test_analysis_has_no_row_loops(path: Path) -> None:
             assert node.attr not in {"iterrows", "apply", "applymap"}, f"{path.name}:{node.lineno}"
 
 
-@pytest.mark.parametrize("module", ["tracekit", "tracekit.errors", "tracekit.model.labels", "tracekit.model.manifest"])
+CAPTURE_SIDE = [
+    "tracekit", "tracekit.errors", "tracekit.model.labels", "tracekit.model.manifest",
+    *(f"tracekit.capture.{path.stem}" for path in sorted((PACKAGE / "capture").glob("[a-z]*.py"))),
+    "tracekit.capture.__main__",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", CAPTURE_SIDE)
 def test_the_capture_side_needs_the_standard_library_alone(module: str) -> None:
     code = (
         "import sys\n"

@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from tracekit.errors import NotComparableError, TracekitError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rich.console import RenderableType
 
+    from tracekit.capture.session import Outcome
     from tracekit.model.report import Comparison, Gate
 
 app = typer.Typer(
@@ -298,6 +302,95 @@ def app_command(
     raise typer.Exit(serve(directory, port=port, open_browser=browser))
 
 
+class _Forwarding(TyperCommand):
+    """A command whose arguments go to the capture side's own parser as they are.
+
+    That side needs no typer, so that it runs in a bare container; what it takes is declared once, there.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.args = list(args)
+        return []
+
+
+@app.command(cls=_Forwarding)
+def capture(context: typer.Context) -> None:
+    """Capture a workload, or your own program, under Nsight Systems and Nsight Compute into verified bundles."""
+    from tracekit.capture.__main__ import capture as run
+
+    progress = _Progress() if sys.stderr.isatty() else None
+    raise typer.Exit(run(context.args, "tracekit capture", observer=progress, show=_show_summary))
+
+
+@app.command(cls=_Forwarding)
+def doctor(context: typer.Context) -> None:
+    """Find the tools, say what is wrong with them, and try a capture."""
+    from tracekit.capture.__main__ import doctor as run
+
+    raise typer.Exit(run(context.args, "tracekit doctor"))
+
+
+@app.command(cls=_Forwarding)
+def scrub(context: typer.Context) -> None:
+    """Copy a trace without what is private: environment, command lines, names, paths, UUIDs."""
+    from tracekit.capture.__main__ import scrub as run
+
+    raise typer.Exit(run(context.args, "tracekit scrub"))
+
+
+@app.command(cls=_Forwarding)
+def read(context: typer.Context) -> None:
+    """Finish a capture that was made where there is no importer."""
+    from tracekit.capture.__main__ import read as run
+
+    raise typer.Exit(run(context.args, "tracekit read"))
+
+
+class _Progress:
+    """A progress bar on a terminal's stderr."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task("")
+        self._started = 0
+
+    def begin(self, total: int) -> None:
+        """So many steps are to come."""
+        self._bar.update(self._task, total=total)
+        self._bar.start()
+
+    def step(self, text: str) -> None:
+        """A step starts, so that those before it are done."""
+        self._bar.update(self._task, completed=self._started, description=text)
+        self._started += 1
+
+    def advice(self, text: str) -> None:
+        """A line that stays above the bar."""
+        self._bar.console.print(f"tracekit: {text}", markup=False, highlight=False)
+
+    def end(self) -> None:
+        """Takes the bar off."""
+        self._bar.stop()
+
+
+def _show_summary(outcomes: Sequence[Outcome]) -> None:
+    from rich.table import Table
+
+    from tracekit.capture import summary
+
+    table = Table(box=None, pad_edge=False)
+    for heading in summary.HEADINGS:
+        table.add_column(heading, overflow="fold", justify="right" if heading in summary.NUMBERS else "left")
+    for row in summary.rows(outcomes):
+        table.add_row(*row)
+    _print(table, None)
+    sys.stdout.write(summary.closing(outcomes) + "\n")
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False
@@ -315,6 +408,9 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")
     try:
         app()
+    except KeyboardInterrupt:
+        sys.stderr.write("tracekit: interrupted\n")
+        sys.exit(130)
     except TracekitError as error:
         message = "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in str(error))
         sys.stderr.write(f"tracekit: {message}\n")

@@ -41,6 +41,17 @@ class InputError(TracekitError):
         )
 
 
+class CaptureError(TracekitError):
+    """A tool did not deliver what it was run for: it hung, died, or left a report without what was to be captured.
+
+    ``quoted`` are the tool's own lines, which the message repeats.
+    """
+
+    def __init__(self, message: str, *, remedy: str, quoted: Sequence[str] = ()) -> None:
+        self.quoted = tuple(quoted)
+        super().__init__("\n".join([message, *(f"  | {line}" for line in self.quoted)]), remedy=remedy)
+
+
 class NotComparableError(TracekitError):
     """Two captures differ in something that makes their difference meaningless.
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from tracekit import compare as rules
 from tracekit.analyze import analyze, without_ranges
 from tracekit.analyze import idle_report as idle_report
+from tracekit.capture import finish
 from tracekit.compare import RegionMap, Rule, compare, parse_map
 from tracekit.compare import judge_gate as judge_gate
 from tracekit.compare import parse_rule as parse_rule
@@ -26,16 +27,18 @@ NAME_RULES = rules.RULES
 """The rules by which kernel names are made equal."""
 
 _SLOW_TABLES = ("kernels", "calls", "ranges")
-_BARE_FILES = {".sqlite", ".ncu-rep", ".csv"}
+_BARE_FILES = {".sqlite", ".ncu-rep", ".csv", *finish.SUFFIXES}
 
 
 def open_trace(path: str | PathLike[str], *, counters: Sequence[str | PathLike[str]] = ()) -> Trace:
     """The trace at ``path``: a bundle folder, an nsys ``.sqlite``, an ``.ncu-rep`` or an ncu CSV.
 
+    A ``.qdstrm`` or ``.nsys-rep``, bare or a bundle's timeline, is finished first by this machine's Nsight Systems, and
+    its export kept in the user's cache.
     ``counters`` adds Nsight Compute files to it; ``cold=FILE``, ``replay_warm=FILE`` or ``in_model=FILE`` tells the
     cache state that a CSV does not record. Raises InputError for a file that cannot be used.
     """
-    trace = read_trace(Path(path))
+    trace = read_trace(Path(path), timeline=_finished(Path(path)))
     for item in counters:
         add_counters(trace, str(item))
     return trace
@@ -146,6 +149,12 @@ def main_region(comparison: Comparison) -> RegionPair | None:
 def findings(comparison: Comparison, pair: RegionPair | None = None) -> tuple[Row, ...]:
     """The five rows for a region in words, by default for the main one; none where no root is paired."""
     return rows(rules.findings(comparison, pair))
+
+
+def _finished(path: Path) -> Path | None:
+    """The export of a report that is none yet; None where nothing is to be finished."""
+    report = finish.unfinished(path)
+    return None if report is None else finish.cached_export(report, written_by=finish.tool_version(path))
 
 
 def samples_directory() -> Path:

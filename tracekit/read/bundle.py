@@ -23,11 +23,19 @@ _HASHED_UP_TO = 64 * 2**20
 """Larger files are not hashed at every reading: it would take longer than reading them."""
 
 
-def read_trace(path: Path) -> Trace:
-    """The trace at ``path``, of any format that :func:`~tracekit.read.identify.identify` knows."""
+def read_trace(path: Path, *, timeline: Path | None = None) -> Trace:
+    """The trace at ``path``, of any format that :func:`~tracekit.read.identify.identify` knows.
+
+    ``timeline`` stands in for a report that no reader can use: the export made of a bundle's .qdstrm or .nsys-rep, or
+    of a bare one at ``path``.
+    """
+    if timeline is not None and not path.is_dir():
+        trace = read_trace(timeline)
+        trace.source = str(path)
+        return _told(trace, [{"file": str(path), "tool": "nsys", "tool_version": trace.tool_version}])
     match identify(path):
         case Format.BUNDLE:
-            return _read_bundle(path)
+            return _read_bundle(path, timeline)
         case Format.NSYS_SQLITE:
             from tracekit.read.nsys_sqlite import read_nsys_sqlite
 
@@ -81,7 +89,7 @@ def read_manifest(folder: Path) -> Manifest:
     return Manifest.from_dict(_json(file), source=str(file))
 
 
-def _read_bundle(folder: Path) -> Trace:
+def _read_bundle(folder: Path, timeline: Path | None) -> Trace:
     source = str(folder / manifests.FILE_NAME)
     manifest = read_manifest(folder)
     if manifest.timeline is None and not manifest.counters:
@@ -92,7 +100,8 @@ def _read_bundle(folder: Path) -> Trace:
             remedy="capture the bundle again, or name a report file instead",
         )
     if manifest.timeline is not None:
-        trace = read_trace(_file(folder, manifest.timeline, source))
+        recorded = _file(folder, manifest.timeline, source)
+        trace = read_trace(timeline or recorded)
         if not trace.has_timeline:
             raise InputError(
                 folder / manifest.timeline.file,
