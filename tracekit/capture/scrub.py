@@ -373,6 +373,8 @@ def _clean_devices(database: sqlite3.Connection, columns: Mapping[str, list[str]
     for table in ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE"):
         if "uuid" in columns.get(table, ()):
             for (uuid,) in list(database.execute(f"SELECT DISTINCT uuid FROM {table} WHERE uuid IS NOT NULL")):
+                if isinstance(uuid, str) and set(uuid) <= set("0-"):
+                    continue  # Somebody scrubbed it before: a name of its own would tell apart what is not known.
                 own: Any = (
                     hashlib.sha256(uuid).digest()[: len(uuid)] if isinstance(uuid, bytes) else pseudonym(str(uuid))
                 )
