@@ -51,7 +51,16 @@ def cached_export(report: Path, *, written_by: str | None = None, search: Search
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".finishing-", dir=folder) as scratch:
-            export, _ = _exported(report, Path(scratch), search, written_by)
+            try:
+                export, _ = _exported(report, Path(scratch), search, written_by)
+            except CaptureError as error:
+                found = str(error).removesuffix(f"\n  remedy: {error.remedy}")
+                raise InputError(
+                    report,
+                    expected="a report that Nsight Systems can export",
+                    found=found.removeprefix(f"{report}: ").removeprefix(f"{report.absolute()}: "),
+                    remedy=error.remedy,
+                ) from None
             os.replace(export, target)
     except OSError as error:
         raise InputError(
