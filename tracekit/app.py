@@ -15,7 +15,7 @@ from tracekit.errors import InputError, NotComparableError, TracekitError, Usage
 from tracekit.model import labels
 from tracekit.model.manifest import CONDITIONS
 from tracekit.model.report import Comparison, Mismatch, RegionPair, Report
-from tracekit.render import pages
+from tracekit.render.pages import overview as pages
 
 _ADDRESS: Final = "127.0.0.1"
 _DEFAULT_PAIR: Final = ("decode_unfused", "decode_fused")

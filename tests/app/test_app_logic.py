@@ -19,7 +19,8 @@ from streamlit.testing.v1 import AppTest
 from tracekit import pipeline
 from tracekit.model.report import Change, RegionPair
 from tracekit.model.tables import GAP_PARTS
-from tracekit.render import charts, pages
+from tracekit.render import charts
+from tracekit.render.pages import overview as pages
 
 SCRIPT = str(Path(__file__).parents[2] / "app.py")
 UNFUSED = "unfused/T1/iter"
