@@ -107,12 +107,21 @@ verb, rest = sys.argv[1], sys.argv[2:]
 shapes = [{"name": "small", "tokens": 1}, {"name": "large", "tokens": 2048}]
 if verb == "list":
     print("a warning of some library")
+    if rest[0] != "fake":
+        sys.exit(f"error: no workload is named {rest[0]!r}\\n  remedy: use one of: fake")
+    if "--shapes" in rest:
+        known = {each["name"]: each for each in [*shapes, {"name": "t7", "tokens": 7}]}
+        asked = rest[rest.index("--shapes") + 1].split(",")
+        if strange := [name for name in asked if name not in known]:
+            sys.exit(f"error: no shape of fake is named {strange[0]!r}\\n  remedy: use one of: small, or any tTOKENS")
+        shapes = [known[name] for name in asked]
     print(json.dumps([{"name": "fake", "doc": "", "baseline": "unfused", "dtypes": ["bfloat16"], "phase": "iter",
                        "variants": [{"name": "unfused"}, {"name": "fused"}], "shapes": shapes}], indent=1))
     sys.exit()
 option = lambda name: rest[rest.index(name) + 1]
 if verb == "run":
-    shape = next(each for each in shapes if each["name"] == option("--shape"))
+    name = option("--shape")
+    shape = next((each for each in shapes if each["name"] == name), {"tokens": 7})
     record = {"schema_version": 1, "capture_id": "x", "workload": "fake", "variant": option("--variant"),
               "conditions": {"model": "fake", "dtype": option("--dtype"), "gpu": "NVIDIA H200", "batch": 1,
                              "input_tokens": shape["tokens"], "tensor_parallel": 1, "graph_mode": "none",

@@ -142,14 +142,12 @@ class _Session:
                     "nothing to capture", remedy="name a workload, or a program after --: -- python serve.py"
                 )
             return (None,), (None,)
-        known = {what: [item["name"] for item in self.listed[what]] for what in ("variants", "shapes")}
-        for what, asked in (("variants", self.request.variants), ("shapes", self.request.shapes)):
-            if strange := [name for name in asked if name not in known[what]]:
-                raise UsageError(
-                    f"{self.request.workload} has no {what} {', '.join(strange)}",
-                    remedy=f"use of: {', '.join(known[what])}",
-                )
-        return self.request.variants or tuple(known["variants"]), self.request.shapes or tuple(known["shapes"][:1])
+        variants, shapes = (tuple(item["name"] for item in self.listed[what]) for what in ("variants", "shapes"))
+        if strange := [name for name in self.request.variants if name not in variants]:
+            raise UsageError(
+                f"{self.request.workload} has no variants {', '.join(strange)}", remedy=f"use of: {', '.join(variants)}"
+            )
+        return self.request.variants or variants, self.request.shapes or shapes[:1]
 
     def _tools(self) -> tuple[Tool | None, Tool | None]:
         asked = self.request.tool
@@ -510,27 +508,25 @@ class _Open:
 
 
 def _listed(request: Request) -> dict[str, Any]:
-    """What ``python -m workloads list`` tells of the workload."""
-    command = [request.python, "-m", "workloads", "list", "--format", "json"]
-    ended = process.run(command, limit_s=60)
+    """What ``python -m workloads list`` tells of the workload, with the shapes asked for."""
+    command = [request.python, "-m", "workloads", "list", str(request.workload), "--format", "json"]
+    ended = process.run(command + (["--shapes", ",".join(request.shapes)] if request.shapes else []), limit_s=60)
     start = re.search(r"^\[", ended.output, re.MULTILINE)
     try:
         found = json.JSONDecoder().raw_decode(ended.output[start.start() :])[0] if start and not ended.code else None
-        by_name = {item["name"]: item for item in found} if found is not None else None
-    except (ValueError, TypeError, KeyError):
-        by_name = None
-    if by_name is None:
+        (listed,) = found if found is not None else ()
+    except (ValueError, TypeError):
+        listed = None
+    if refused := re.search(r"^error: (.+?)(?:\n +remedy: (.+))?$", ended.output, re.MULTILINE) if ended.code else None:
+        own = "; or your own program: tracekit capture -o DIR -- COMMAND"
+        raise UsageError(refused[1], remedy=(refused[2] or "see python -m workloads list") + own)
+    if listed is None:
         raise UsageError(
             f"`python -m workloads list` {ended.how}" + "".join(f"\n  | {line}" for line in ended.quoted(2)),
             remedy="run it in a checkout of tracekit, whose workloads it captures; your own program: "
             "tracekit capture -o DIR -- COMMAND",
         )
-    if request.workload not in by_name:
-        raise UsageError(
-            f"no workload is named {request.workload!r}",
-            remedy=f"use one of: {', '.join(by_name)}; or your own program: tracekit capture -o DIR -- COMMAND",
-        )
-    return dict(by_name[request.workload])
+    return dict(listed)
 
 
 def _too_full(folder: Path) -> CaptureError | None:
