@@ -72,7 +72,8 @@ if sys.argv[1:] == ["--version"]:
 stream = pathlib.Path(sys.argv[2])
 here = pathlib.Path(__file__).resolve().parent
 if (here / "importer-fails").exists():
-    print("Errors occurred while processing the raw events.")
+    print((here / "importer-fails").read_text())
+    print("**** Errors occurred while processing the raw events. ****")
 stream.with_suffix(".nsys-rep").write_text("whole")
 """
 
@@ -154,7 +155,7 @@ class Tools:
         self.target = target
         at = version.replace(".", "@")
         _program(target / "nsys", NSYS.replace("@VERSION@", version).replace("@AT@", at))
-        for name in ("small", "large", "whole"):
+        for name in ("small", "large", "t7", "whole"):
             _export(target / f"{name}.sqlite")
         NsysFile(target / "cuda-less.sqlite").range(0, 50, "step", domain="tracekit").write()
         NsysFile(target / "empty.sqlite").write()
@@ -170,13 +171,13 @@ class Tools:
         (self.target / "ncu-mode").write_text(mode)
         _program(self.target / "ncu", NCU)
 
-    def with_importer(self, *, fails: bool = False) -> None:
-        """Puts an importer beside it."""
+    def with_importer(self, *, fails: str | None = None) -> None:
+        """Puts an importer beside it, one that ``fails`` with these words."""
         host = self.folder / "host-linux-x64"
         host.mkdir(exist_ok=True)
         _program(host / "QdstrmImporter", IMPORTER)
-        if fails:
-            (host / "importer-fails").touch()
+        if fails is not None:
+            (host / "importer-fails").write_text(fails)
 
     def calls(self, tool: str = "nsys") -> list[list[str]]:
         """The arguments of every call so far."""

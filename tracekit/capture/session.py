@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tracekit.capture import bundle, ncu, nsys, process, verify
+from tracekit.capture import bundle, bytecode, ncu, nsys, process, verify
 from tracekit.capture.bundle import Draft
 from tracekit.capture.command import Graphs, Kind, Window, chosen_metrics, nvtx_filter
+from tracekit.capture.finish import cache_folder
 from tracekit.capture.plan import Step, Target, steps, targets
 from tracekit.capture.tools import Search, Tool
 from tracekit.capture.verify import Counts, Finding, Level
@@ -122,6 +123,9 @@ def run(request: Request, observer: Observer, search: Search | None = None) -> l
 class _Session:
     def __init__(self, request: Request, observer: Observer, search: Search) -> None:
         self.request, self.observer, self.search = request, observer, search
+        self.environment = {**os.environ}
+        if request.workload and Path(request.python).resolve() == Path(sys.executable).resolve():
+            self.environment |= bytecode.environment(cache_folder() / "bytecode")
         self.listed = _listed(request) if request.workload else None
         self.variants, self.shapes = self._chosen()
         self.window = request.window or (Window.PROFILER_API if request.workload else Window.NONE)
@@ -445,7 +449,7 @@ class _Session:
         return command + (["--with-construction"] if request.with_construction else [])
 
     def _environment(self, record: Path) -> dict[str, str]:
-        return {**os.environ, "TRACEKIT_RECORD": str(record.absolute())}
+        return {**self.environment, "TRACEKIT_RECORD": str(record.absolute())}
 
     def _region(self, target: Target) -> str | None:
         """The NVTX filter of counters: the region asked for, or the workload's root range; None for all launches."""
@@ -480,7 +484,8 @@ class _Session:
             folder.mkdir()
             path = folder / f"{what}.json"
             command = [request.python, "-m", "workloads", what, str(request.workload), *options, "-o", str(path)]
-            ended = process.run(command, limit_s=request.limit_s * max(1, request.processes or 1))
+            limit_s = request.limit_s * max(1, request.processes or 1)
+            ended = process.run(command, limit_s=limit_s, environment=self.environment)
             if path.is_file() and (ended.code == 0 or what == "quality"):
                 made.append(path)
             if ended.code != 0:
@@ -514,8 +519,8 @@ def _listed(request: Request) -> dict[str, Any]:
     start = re.search(r"^\[", ended.output, re.MULTILINE)
     try:
         found = json.JSONDecoder().raw_decode(ended.output[start.start() :])[0] if start and not ended.code else None
-        (listed,) = found if found is not None else ()
-    except (ValueError, TypeError):
+        listed = found[0] if found else None
+    except (ValueError, TypeError, LookupError):
         listed = None
     if refused := re.search(r"^error: (.+?)(?:\n +remedy: (.+))?$", ended.output, re.MULTILINE) if ended.code else None:
         own = "; or your own program: tracekit capture -o DIR -- COMMAND"
