@@ -62,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         may_write(record, force=True)
     require_gpu(f"{workload.name} ({variant.name})")
     if arguments.with_construction:
+        # Libraries that start up inside the window make calls that a profiler older than CUDA does not know.
+        Session(workload, variant, shape, dtype, seed=arguments.seed)
         with capture_window(True):
             before = ranges_pushed()
             session = Session(workload, variant, shape, dtype, seed=arguments.seed, graph=arguments.graph)

@@ -52,6 +52,10 @@ _PRIVATE_META: Final = re.compile(r"USER|HOST|PATH|COMMAND|DIR", re.I)
 _PLACEHOLDER: Final = "removed"
 
 
+SMALL_EXPORT: Final = 4 * 10**6
+"""Bytes below which an export is packed into smaller pages."""
+
+
 @dataclass
 class Removed:
     """What was taken out, by kind, as counts; and what was kept although it may tell something."""
@@ -316,6 +320,8 @@ def _sqlite(source: Path, target: Path, removed: Removed) -> None:
         _clean_devices(database, columns, removed)
         _clean_strings(database, columns, removed)
         database.execute("COMMIT")
+        if target.stat().st_size < SMALL_EXPORT:
+            database.execute("PRAGMA page_size = 1024")  # Some 70 tables, most of them empty, take a page each.
         database.execute("VACUUM")
         _note_names(database, columns, words, removed)
     finally:
