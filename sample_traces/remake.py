@@ -20,6 +20,7 @@ HERE = Path(__file__).resolve().parent
 LARGEST_BYTES = 10**6
 ALL_BYTES = 12 * 10**6
 SPILLING = "one_kernel_spilling"
+BEGIN, END = "<!-- figures: remake.py writes them -->", "<!-- end of figures -->"
 
 
 @dataclass(frozen=True)
@@ -37,20 +38,21 @@ class Set:
 def _sets() -> list[Set]:
     ffn = ("swiglu_ffn", "eager,two_kernel")
     cold = "--kinds in_model,cold"
+    settled = "--processes 10"
     return [
         Set("request", "decoder", "eager,fused", "llama8b_t128_n4_l4",
             f"--iterations 1 --counter-iterations 1 {cold} --metrics traffic,occupancy", repeats=10),
-        Set("swiglu_t1", "swiglu_ffn", f"eager,two_kernel,{SPILLING}", "t1_h4096_f14336", cold),
+        Set("swiglu_t1", "swiglu_ffn", f"eager,two_kernel,{SPILLING}", "t1_h4096_f14336", f"{cold} {settled}"),
         Set("swiglu_t1_graph", *ffn, "t1_h4096_f14336", "--tool nsys --graphs node --with-construction --no-quality"),
-        Set("swiglu_t2048", *ffn, "t2048_h4096_f14336", f"--iterations 10 {cold}"),
-        Set("rmsnorm_t1", "residual_rmsnorm", "eager,triton", "t1_h4096", cold),
-        Set("rmsnorm_t2048", "residual_rmsnorm", "eager,triton", "t2048_h4096", cold),
+        Set("swiglu_t2048", *ffn, "t2048_h4096_f14336", f"--iterations 10 {cold} {settled}"),
+        Set("rmsnorm_t1", "residual_rmsnorm", "eager,triton", "t1_h4096", f"{cold} {settled}"),
+        Set("rmsnorm_t2048", "residual_rmsnorm", "eager,triton", "t2048_h4096", f"{cold} {settled}"),
         Set("quantized_t1", "quantized_linear", "dequantize,fused_int4", "t1_h4096_o14336", cold),
         Set("quantized_t2048", "quantized_linear", "dequantize,fused_int4", "t2048_h4096_o14336", cold),
         Set("flashnorm_t1", "flashnorm_linear", "eager,deferred", "t1_h4096_o6144", cold),
         Set("flashnorm_t1024", "flashnorm_linear", "eager,deferred", "t1024_h4096_o6144", cold),
-        Set("swiglu_t16", *ffn, "t16_h4096_f14336", "--tool nsys --no-quality"),
-        Set("swiglu_t128", *ffn, "t128_h4096_f14336", "--tool nsys --no-quality"),
+        Set("swiglu_t16", *ffn, "t16_h4096_f14336", f"--tool nsys --no-quality {settled}"),
+        Set("swiglu_t128", *ffn, "t128_h4096_f14336", f"--tool nsys --no-quality {settled}"),
     ]  # fmt: skip
 
 
@@ -109,9 +111,12 @@ def place(folder: Path) -> int:
                 print("\n".join(finish(source, None)))
             told = json.loads(bundle.read_text())
             repeat = source.name.rpartition("-r")[2]
-            name = f"{each.name}_{told['variant']}" + (f"_r{int(repeat):02d}" if repeat != "1" else "")
+            name = f"{each.name}_{told['variant']}"
+            if repeat != "1":  # In a folder of their own: they are of use together, and not one by one.
+                name = f"{each.name}_repeats/{told['variant']}_r{int(repeat):02d}"
+                (ready / name).parent.mkdir(exist_ok=True)
             scrub(source, ready / name)
-            _rename(ready / name, folder / "spilling.ncu-rep" if name == f"swiglu_t1_{SPILLING}" else None)
+            _adopt(ready / name, folder / "spilling.ncu-rep" if name == f"swiglu_t1_{SPILLING}" else None)
     files = [path for path in ready.rglob("*") if path.is_file()]
     if large := [path for path in files if path.stat().st_size > LARGEST_BYTES]:
         print(f"over {LARGEST_BYTES:,} bytes: {', '.join(map(str, large))}")
@@ -120,20 +125,28 @@ def place(folder: Path) -> int:
     print(f"{len(list(ready.iterdir()))} bundles, {whole:,} bytes")
     if whole > ALL_BYTES:
         return 2
-    for old in HERE.glob("*/manifest.json"):
-        shutil.rmtree(old.parent)
+    for old in HERE.iterdir():
+        if old.is_dir():
+            shutil.rmtree(old)
     for new in ready.iterdir():
         shutil.copytree(new, HERE / new.name)
+    write_figures()
     return 0
 
 
-def _rename(bundle: Path, report: Path | None) -> None:
-    """Gives the manifest the bundle's name here, and the .ncu-rep a place after the CSVs, which hold more."""
+def _adopt(bundle: Path, report: Path | None) -> None:
+    """Gives the manifest the bundle's name here, and the .ncu-rep a place after the CSVs, which hold more.
+
+    Bench and quality are of all repeats together: the first one carries them.
+    """
     import hashlib
 
     path = bundle / "manifest.json"
     told = json.loads(path.read_text())
     told["capture_id"] = bundle.name
+    if bundle.parent.name.endswith("_repeats"):
+        for name in ("bench", "quality"):
+            (bundle / told.pop(name)["file"]).unlink()
     if report is not None and report.is_file():
         shutil.copyfile(report, bundle / report.name)
         digest = hashlib.sha256(report.read_bytes()).hexdigest()
@@ -142,6 +155,39 @@ def _rename(bundle: Path, report: Path | None) -> None:
              "cache_control": "all", "clock_control": "none"}
         )  # fmt: skip
     path.write_text(json.dumps(told, indent=1) + "\n")
+
+
+def figures() -> str:
+    """The README's table of the bundles that lie here: medians over a timeline's steps, and untraced latency."""
+    import tracekit
+    from tracekit.model.units import Unit, write
+
+    lines = [
+        "| bundle | steps | kernels | traced | busy | idle | DRAM read, written (in model) | latency | processes |",
+        "|---|---|---|---|---|---|---|---|---|",
+    ]
+    for path in sorted(HERE.glob("*/manifest.json")):
+        report = tracekit.report(path.parent)
+        root = next(region for region in report.regions if len(region.path) == 1 and "/" in region.path[0])
+        metrics = root.metrics
+        moved = [metrics[f"dram_{way}_bytes"].kinds.get("in_model") for way in ("read", "write")]
+        bench = next((entry for entry in report.latency if entry.protocol == "synchronized"), None)
+        cells = [
+            f"`{path.parent.name}`", f"{root.instances:,}", write(metrics["kernel_count"].value, Unit.COUNT),
+            *(write(metrics[name].value, Unit.NS) for name in ("wall_ns", "busy_ns", "gap_ns")),
+            ", ".join(write(each.value if each else None, Unit.BYTES) for each in moved) if any(moved) else "–",
+            write(bench.median_ns if bench else None, Unit.NS), f"{bench.processes:,}" if bench else "–",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write_figures() -> None:
+    """Puts the table into the README, between its marks."""
+    readme = HERE / "README.md"
+    before, begin, rest = readme.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    readme.write_text(f"{before}{begin}\n{figures()}{end}{after}")
 
 
 def main() -> int:

@@ -18,7 +18,6 @@ from tracekit.model.report import Comparison, Mismatch, RegionPair, Report
 from tracekit.render.pages import overview as pages
 
 _ADDRESS: Final = "127.0.0.1"
-_DEFAULT_PAIR: Final = ("decode_unfused", "decode_fused")
 _THEME: Final = {
     "light.primaryColor": "#5558C8",
     "dark.primaryColor": "#8F92F0",
@@ -95,7 +94,7 @@ def main() -> None:
     except TracekitError as error:
         pages.failure(error)
         return
-    _adopt_address(list(traces))
+    _adopt_address(traces)
     columns = st.columns([3, 3, 4], gap="medium")
     reports = []
     for column, side in zip(columns, ("base", "test"), strict=False):
@@ -169,7 +168,7 @@ def _select(pair: RegionPair) -> None:
     st.session_state["region"] = labels.join(pair.path)
 
 
-def _adopt_address(names: Sequence[str]) -> None:
+def _adopt_address(traces: Mapping[str, Path]) -> None:
     """Takes over what the page's address chooses, when the page opens and after the browser's back button.
 
     An address chooses among the names listed and the conditions known; anything else in it is ignored.
@@ -181,10 +180,12 @@ def _adopt_address(names: Sequence[str]) -> None:
                 st.session_state[choice] = st.query_params[choice]
         st.session_state["waive"] = [name for name in st.query_params.get_all("waive") if name in CONDITIONS]
     # What is not listed goes no further than here; a region is checked where it is picked.
-    usual = _DEFAULT_PAIR if set(_DEFAULT_PAIR) <= set(names) else (names[0], names[min(1, len(names) - 1)])
-    for side, name in zip(("base", "test"), usual, strict=True):
-        if st.session_state.get(side) not in names:
-            st.session_state[side] = name
+    if any(st.session_state.get(side) not in traces for side in ("base", "test")):
+        names = list(traces)
+        usual = pipeline.usual_pair(traces) or (names[0], names[min(1, len(names) - 1)])
+        for side, name in zip(("base", "test"), usual, strict=True):
+            if st.session_state.get(side) not in traces:
+                st.session_state[side] = name
 
 
 def _write_address() -> None:

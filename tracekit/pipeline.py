@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from os import PathLike
 from os.path import isfile
 from pathlib import Path
@@ -16,7 +17,7 @@ from tracekit.compare import RegionMap, Rule, compare, parse_map
 from tracekit.compare import judge_gate as judge_gate
 from tracekit.compare import parse_rule as parse_rule
 from tracekit.compare import propose_map as propose_map
-from tracekit.errors import InputError
+from tracekit.errors import InputError, UsageError
 from tracekit.model import manifest
 from tracekit.model.report import Comparison, Matrix, RegionPair, Report
 from tracekit.model.trace import Trace
@@ -75,19 +76,19 @@ def diff(
     ``waive`` names conditions that may differ. Raises NotComparableError where another condition differs.
 
     >>> import tracekit
-    >>> comparison = tracekit.diff("sample_traces/decode_unfused", "sample_traces/decode_fused")
+    >>> comparison = tracekit.diff("sample_traces/request_eager", "sample_traces/request_fused")
     >>> print(comparison.answer.verdict, f"{comparison.answer.interval.value:.3f}")
-    better 0.689
+    better 0.397
     >>> [reason.code for reason in comparison.answer.reasons if reason.role == "because"]
-    ['launches_removed', 'kernels_replaced_faster']
+    ['launches_removed']
     >>> comparison.frame("regions").loc[lambda frame: frame["metric"] == "kernel_count", ["base", "test"]].head(2)
       base test
-    0   64   24
-    1   16    6
+    0  882  132
+    1  201   45
     >>> comparison.frame("waterfalls")[["step", "delta_ns"]].head(2)
                     step  delta_ns
-    0  kernel_fixed_cost    -34580
-    1         dram_bytes      -295
+    0  kernel_fixed_cost   -528000
+    1         dram_bytes    -34117
     """
     made = [side if isinstance(side, Report) else report(side) for side in (base, test)]
     first, second, matching, notes = without_ranges(made[0], made[1])
@@ -127,6 +128,24 @@ def diff_matrix(
         comparison = diff(reports[planned.base], report(bundles[planned.test]), waive=waived)
         cells.append(rules.cell(planned, comparison, judge_gate(comparison, gate) if gate else None))
     return rules.assemble(plan, cells)
+
+
+def usual_pair(traces: Mapping[str, Path]) -> tuple[str, str] | None:
+    """The pair among traces by name to begin with: a baseline, and the variant that is compared with it first.
+
+    A full request comes before its parts. None where the bundles tell of no such pair.
+    """
+    manifests = {}
+    for name, path in traces.items():
+        if _is_bundle(path):
+            with suppress(InputError):
+                manifests[name] = read_manifest(path)
+    try:
+        plan = rules.plan_matrix(manifests, source="")
+    except (InputError, UsageError):
+        return None
+    of_request = [cell for cell in plan.cells if "kv_tokens" in manifests[cell.base].conditions]
+    return next(((cell.base, cell.test) for cell in (*of_request, *plan.cells)), None)
 
 
 def read_map(path: str | PathLike[str]) -> RegionMap:

@@ -54,7 +54,7 @@ def test_the_wheel_serves_the_dashboard(served: Any) -> None:
 def test_the_wheel_shows_the_samples(served: Any, open_page: Callable[..., Any]) -> None:
     served.health()
     page = open_page(served.url)
-    assert page.tab.locator(".st-key-base input").input_value() == "decode_unfused"
+    assert page.tab.locator(".st-key-base input").input_value() == "request_eager"
     assert page.table("metrics")[1][:3] == ["kernel_count", "64", "24"]
 
 

@@ -15,7 +15,7 @@ from tracekit.model.report import Interval, MatrixCell
 from tracekit.model.verdict import Verdict
 from tracekit.render.matrix import matrix_markdown
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 
 
 def bundle(variant: str, *, workload: str = "norm", ran: dict | None = None, **conditions: object) -> Manifest:

@@ -12,7 +12,7 @@ from tracekit.model.report import Region, Report
 from tracekit.model.units import MISSING, write, write_change
 from tracekit.render.text import diff_text, gaps_text, show_text
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 HOSTILE = ("[red]layer[/red]", ":warning: a::b::c", "$x^2$", "λ\nnew line", "<b>", "a" * 400)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -49,6 +50,9 @@ _PRIVATE_KEYS: Final = re.compile(
 )
 _PRIVATE_NAMES: Final = frozenset({"USER", "LOGNAME", "USERNAME", "HOSTNAME", "HOME", "PWD", "SUDO_USER", "EMAIL"})
 _PRIVATE_META: Final = re.compile(r"USER|HOST|PATH|COMMAND|DIR", re.I)
+_MACHINE_COLUMNS: Final = re.compile(
+    r"(nvlink|numa|c2clink|pcie?)__|device__attribute_(?!compute_capability_m|multiprocessor_count|display_name|l2_cache)"
+)
 _PLACEHOLDER: Final = "removed"
 
 
@@ -262,18 +266,20 @@ def _csv(source: Path, target: Path, removed: Removed) -> None:
     kept = [line for line in lines[start:] if not line.startswith("==")]
     removed.add("lines of ncu and its program", len(lines) - start - len(kept))
     out = io.StringIO()
-    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\n")
     header: list[str] | None = None
     names: dict[str, str] = {}
     for cells in csv.reader(kept):
         if header is None:
             header = cells
+            stays = [_MACHINE_COLUMNS.match(name) is None for name in header]
+            removed.add("columns about the machine's slots, links and driver", stays.count(False))
         elif len(cells) != len(header):
             removed.add("lines of ncu and its program", bool(cells))
             continue
         else:
             cells = [_cell(name, cell, names, removed) for name, cell in zip(header, cells, strict=True)]
-        writer.writerow(cells)
+        writer.writerow(itertools.compress(cells, stays))
     target.write_text(out.getvalue(), "utf-8")
 
 

@@ -63,7 +63,7 @@ class Request:
     limit_s: float = 300.0
     seed: int = 0
     blocks: int = 10
-    processes: int = 0
+    processes: int | None = None
     quality: bool = True
     keep_report: bool = False
     force: bool = False
@@ -474,7 +474,10 @@ class _Session:
         request, made = self.request, []
         common = ["--variants", ",".join(map(str, self.variants)), "--shapes", str(shape), "--dtype", request.dtype]
         graph = "--graph" if request.graphs else "--no-graph"
-        how = ["--processes", str(request.processes)] if request.processes else ["--blocks", str(request.blocks)]
+        processes = request.processes
+        if processes is None:  # A process is the unit of repetition: one alone settles nothing.
+            processes = request.repeats if request.repeats > 1 else 0
+        how = ["--processes", str(processes)] if processes else ["--blocks", str(request.blocks)]
         wanted = {"bench": [*common, *how, graph, "--seed", str(request.seed)]} if request.blocks else {}
         if request.quality:
             wanted["quality"] = common
@@ -484,7 +487,7 @@ class _Session:
             folder.mkdir()
             path = folder / f"{what}.json"
             command = [request.python, "-m", "workloads", what, str(request.workload), *options, "-o", str(path)]
-            limit_s = request.limit_s * max(1, request.processes or 1)
+            limit_s = request.limit_s * max(1, processes)
             ended = process.run(command, limit_s=limit_s, environment=self.environment)
             if path.is_file() and (ended.code == 0 or what == "quality"):
                 made.append(path)
