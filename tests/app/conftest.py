@@ -75,11 +75,12 @@ def start() -> type[Served]:
 
 
 @pytest.fixture(scope="session")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    """Serves a folder, or the samples, once a session; returns the address."""
+def dashboard(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Iterator[Callable[..., str]]:
+    """Serves a folder, by default that of the fixture ``samples``, once a session; returns the address."""
     running: dict[tuple[str, ...], Served] = {}
 
     def serve(*arguments: str) -> str:
+        arguments = arguments or (str(samples),)
         if arguments not in running:
             cwd = tmp_path_factory.mktemp("cwd")
             running[arguments] = Served([sys.executable, "-c", LAUNCHER], *arguments, cwd=cwd)

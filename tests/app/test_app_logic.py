@@ -27,11 +27,11 @@ UNFUSED = "unfused/T1/iter"
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
-    """Opens the page on a folder, or on the samples, with the given query parameters."""
+def page(monkeypatch: pytest.MonkeyPatch, samples: Path) -> Callable[..., AppTest]:
+    """Opens the page on a folder, by default that of the fixture ``samples``, with the given query parameters."""
 
-    def start(folder: Path | None = None, **query: str | list[str]) -> AppTest:
-        monkeypatch.setattr(sys, "argv", [SCRIPT, *([] if folder is None else [str(folder)])])
+    def start(folder: Path | str | None = None, **query: str | list[str]) -> AppTest:
+        monkeypatch.setattr(sys, "argv", [SCRIPT, *([str(folder or samples)] if folder != "" else [])])
         app = AppTest.from_file(SCRIPT, default_timeout=30)
         app.query_params.update(query)
         return app.run()
@@ -63,7 +63,15 @@ def texts(app: AppTest) -> str:
     return "\n".join(element.value for element in (*app.text, *app.markdown, *app.caption, *app.header, *app.subheader))
 
 
-def test_opens_on_the_samples_without_an_argument(page: Callable[..., AppTest], expected: Any, samples: Path) -> None:
+def test_opens_on_the_samples_without_an_argument(page: Callable[..., AppTest]) -> None:
+    app = page("")
+    assert not app.exception
+    assert not app.error
+    assert (app.selectbox(key="base").value, app.selectbox(key="test").value) == ("request_eager", "request_fused")
+    assert app.header[0].value == "`eager` → `fused`"
+
+
+def test_opens_on_the_usual_pair_of_a_folder(page: Callable[..., AppTest], expected: Any, samples: Path) -> None:
     app = page()
     assert not app.exception
     assert not app.error
