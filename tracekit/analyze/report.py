@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ def analyze(trace: Trace) -> Report:
                 "instances": lambda: _instances(rolled, paths),
                 "launches": lambda: _launches(launches, operations),
                 "ranges": lambda: ranges,
+                **{name: partial(trace.table, name) for name in ("calls", "kernels", "copies") if trace.has_timeline},
             }
         ),
     )
