@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from difflib import get_close_matches
 from os import PathLike
 from os.path import isfile
 from pathlib import Path
@@ -18,7 +19,7 @@ from tracekit.compare import judge_gate as judge_gate
 from tracekit.compare import parse_rule as parse_rule
 from tracekit.compare import propose_map as propose_map
 from tracekit.errors import InputError, UsageError
-from tracekit.model import manifest
+from tracekit.model import labels, manifest
 from tracekit.model.report import Comparison, Matrix, RegionPair, Report
 from tracekit.model.trace import Trace
 from tracekit.read import add_counters, read_manifest, read_trace
@@ -158,6 +159,18 @@ def read_map(path: str | PathLike[str]) -> RegionMap:
             path, expected="a map in TOML", found=(found or str(error)).lower(), remedy="write one with --write-map"
         ) from None
     return parse_map(text, source=str(path))
+
+
+def region_named(report: Report, text: str) -> labels.Path:
+    """The path of a region as it is written: labels joined by "/", a slash inside a label as "\\/".
+
+    Raises UsageError with the nearest names where there is none.
+    """
+    known = {labels.join(region.path): region.path for region in report.regions}
+    if text not in known:
+        near = get_close_matches(text, known, n=3, cutoff=0.3) or list(known)[:3]
+        raise UsageError(f"no region is named {text!r}", remedy=f"use one of tracekit show's: {', '.join(near)}")
+    return known[text]
 
 
 def main_region(comparison: Comparison) -> RegionPair | None:
