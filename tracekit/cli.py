@@ -301,7 +301,7 @@ def app_command(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
 ) -> None:
     """Open the dashboard on a folder of traces, or on the bundled samples."""
-    from tracekit.app import serve
+    from tracekit.app.server import serve
 
     raise typer.Exit(serve(directory, port=port, open_browser=browser))
 

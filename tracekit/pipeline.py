@@ -11,8 +11,15 @@ from os.path import isfile
 from pathlib import Path
 
 from tracekit import compare as rules
+from tracekit.analyze import Lanes as Lanes
 from tracekit.analyze import analyze, without_ranges
+from tracekit.analyze import cut as cut
+from tracekit.analyze import density as density
+from tracekit.analyze import groups as groups
 from tracekit.analyze import idle_report as idle_report
+from tracekit.analyze import lanes as lanes
+from tracekit.analyze import what_if as what_if
+from tracekit.analyze import window_of as window_of
 from tracekit.capture import finish
 from tracekit.compare import RegionMap, Rule, compare, parse_map
 from tracekit.compare import judge_gate as judge_gate

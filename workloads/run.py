@@ -93,11 +93,12 @@ def manifest_of(session: Session, iterations: int, pushed: int) -> dict[str, Any
     from workloads.protocol import WARM_UP, compiled_kernels, conditions, environment
 
     name = f"{session.workload.name}-{session.variant.name}-{session.shape.name}{'-graph' if session.graph else ''}"
+    steps = "step" if iterations == 1 else "steps"
     return Manifest(
         capture_id=name,
         workload=session.workload.name,
         variant=session.variant.name,
-        description=f"{session.workload.doc}; {session.variant.doc}; {session.shape}; {iterations} steps",
+        description=f"{session.workload.doc}; {session.variant.doc}; {session.shape}; {iterations} {steps}",
         conditions=conditions(session),
         environment=environment(),
         ran={

@@ -278,7 +278,7 @@ def _of_launch(
     at = np.flatnonzero(single & (kind == "copy"))
     if len(at):
         moved = np.full(len(frame), None, object)
-        moved[at] = copies["bytes"].iloc[source[at]].astype(object).to_numpy(object)
+        moved[at] = copies["copied_bytes"].iloc[source[at]].astype(object).to_numpy(object)
         frame["bytes"] = moved
     return frame
 

@@ -185,6 +185,14 @@ class KernelMatch:
     test: tuple[KernelTotal, ...]
     rules: tuple[str, ...] = ()
 
+    @property
+    def busy_delta_ns(self) -> int | None:
+        """Busy time of the group, test - base; None where a side has none or does not know it."""
+        sides = [[kernel.busy_ns for kernel in side] for side in (self.base, self.test)]
+        known = [[value for value in side if value is not None] for side in sides]
+        whole = all(side and len(own) == len(side) for side, own in zip(sides, known, strict=True))
+        return sum(known[1]) - sum(known[0]) if whole else None
+
 
 @dataclass(frozen=True)
 class RegionPair:
