@@ -84,7 +84,8 @@ def lanes(report: Report) -> Lanes:
 def _host(
     ranges: pd.DataFrame, instances: pd.DataFrame, calls: pd.DataFrame, found: list[Lane], notes: list[str]
 ) -> None:
-    depth = instances.set_index("range_id")["depth"].reindex(ranges["range_id"]).fillna(0).to_numpy(int)
+    known = instances[instances["range_id"].notna()]
+    depth = known.set_index("range_id")["depth"].reindex(ranges["range_id"]).fillna(0).to_numpy(int)
     weight = ranges["thread"].value_counts().add(calls["thread"].value_counts(), fill_value=0)
     busiest = weight.sort_values(ascending=False, kind="stable").index.tolist()
     for number, thread in enumerate(busiest[:THREADS], start=1):
@@ -144,7 +145,10 @@ def window_of(report: Report, drawn: Lanes, path: Path | None, instance: int | N
     if not drawn.lanes or "instances" not in report.frames:
         return Window(drawn.start_ns, drawn.end_ns, None, 0)
     instances = report.frames["instances"]
-    of_region = instances[instances["path"].map(lambda own: own == path).to_numpy(bool)] if path else instances[:0]
+    chosen = instances["path"].map(lambda own: own == path).to_numpy(bool) & instances["range_id"].notna().to_numpy(
+        bool
+    )
+    of_region = instances[chosen] if path else instances[:0]
     if not len(of_region):
         return Window(drawn.start_ns, drawn.end_ns, None, 0)
     if instance is None or not 0 <= instance < len(of_region):
@@ -176,7 +180,9 @@ def groups(report: Report, path: Path | None) -> tuple[np.ndarray[Any, Any], tup
     labels = tuple(dict.fromkeys([OUTSIDE, *names]))
     place = np.array([labels.index(name) for name in names], np.int64)
     out = np.zeros(int(ranges["range_id"].max()) + 1 if len(ranges) else 1, np.int64)
-    out[instances["range_id"].to_numpy(np.int64)] = place[code] if len(place) else 0
+    of_range = instances["range_id"].notna().to_numpy(bool)  # What lies outside every range is an instance without one.
+    if of_range.any():
+        out[instances["range_id"][of_range].to_numpy(np.int64)] = place[code[of_range]]
     return out, labels
 
 

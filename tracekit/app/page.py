@@ -186,11 +186,11 @@ def _timeline_of(view: View) -> None:
         window = Window(begin + low, begin + high, whole.instance, whole.instances, begin)
         shown[side] = pipeline.cut(report, drawn, window, path, most=timeline.MOST, grouped=grouped)
         busy[side] = pipeline.density(drawn, Window(begin, begin + longest, None, 0, begin))
-    moved = timeline.draw(view.pair, shown, busy, (low, high), longest)
-    if moved is not None:
-        state["from"], state["to"] = moved if moved != (0, longest) else (None, None)
-        address.write()
-        st.rerun(scope="fragment")
+
+    def move(begin: int, end: int) -> None:
+        state["from"], state["to"] = (begin, end) if (begin, end) != (0, longest) else (None, None)
+
+    timeline.draw(view.pair, shown, busy, (low, high), longest, move)
     address.write()
 
 

@@ -30,9 +30,7 @@ _STYLE: Final = """
 [data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.7rem; }
 [data-testid="stHeading"] code { background: none; padding: 0; font: inherit; white-space: pre-wrap; }
 [class*="st-key-muted"] [data-testid="stText"] { opacity: 0.72; font-size: 0.875rem; line-height: 1.45; }
-[class*="st-key-muted-describe"] [data-testid="stText"] div {
-    display: -webkit-box; -webkit-line-clamp: 2; -webkit-box-orient: vertical; overflow: hidden;
-}
+[class*="st-key-muted-describe"] [data-testid="stText"] { max-height: 2.9em; overflow: hidden; }
 [class*="st-key-answer"] [data-testid="stText"] { font-size: 1.35rem; line-height: 1.4; }
 [class*="st-key-lead"] p { font-size: 1.25rem; line-height: 1.5; }
 """

@@ -46,6 +46,7 @@ def launches(side: str, blocks: pd.DataFrame | None) -> None:
     smem = shown["static_smem_bytes"] + shown["dynamic_smem_bytes"]
     frame = shown.assign(smem=smem, short_name=shown["short_name"].map(lambda name: clipped(str(name), 90)))
     frame = frame[list(_COLUMNS)].rename(columns=_COLUMNS)
+    frame["limited by"] = frame["limited by"].astype(object)
     for name in frame.columns[frame.isna().any()]:
         frame[name] = frame[name].map(lambda value: MISSING if pd.isna(value) else f"{value:g}" if value else value)
     number = st.column_config.NumberColumn

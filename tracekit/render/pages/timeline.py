@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import pandas as pd
@@ -34,12 +34,10 @@ def draw(
     busy: Mapping[str, pd.DataFrame],
     window: tuple[int, int],
     longest: int,
-) -> tuple[int, int] | None:
-    """The page; the window that a reader moved to, in ns from the instance's start, or None.
-
-    ``shown`` has each side's slices of ``window`` and ``busy`` how busy its device is along the whole, which lasts
-    ``longest``.
-    """
+    move: Callable[[int, int], None],
+) -> None:
+    """The page. ``shown`` has each side's slices of ``window``, in ns from the instance's start, and ``busy`` how busy
+    its device is along the whole, which lasts ``longest``. ``move`` is called with the window a reader moves to."""
     section(
         "Timeline",
         f"{in_words(pair)}: one instance on each side, from the start of its range. Turn the wheel or drag to look "
@@ -47,11 +45,19 @@ def draw(
     )
     if not lanes_drawn(shown):
         say("no-timeline", "Neither capture has a timeline: there are only counters.")
-        return None
+        return
     _instances(shown)
-    moved = _controls(window, longest)
-    event = st.altair_chart(
-        density_chart(busy, window), key="strip", on_select="rerun", selection_mode="brush", width="stretch"
+    _controls(window, longest, move)
+
+    def brushed() -> None:
+        ends = (st.session_state["strip"].selection.get("brush") or {}).get("start")
+        if ends and len(ends) == 2:
+            low, high = sorted(int(float(end) * _US) for end in ends)
+            if high - low >= SHORTEST_NS:
+                move(low, high)
+
+    st.altair_chart(
+        density_chart(busy, window), key="strip", on_select=brushed, selection_mode="brush", width="stretch"
     )
     st.altair_chart(timeline_chart({side: shown[side] for side in lanes_drawn(shown)}, window), width="stretch")
     _legend(shown)
@@ -60,7 +66,6 @@ def draw(
             say(f"timeline-{side}", f"{side}: {'; '.join(slices.notes) or 'nothing to draw'}.")
         elif slices.notes:
             say(f"timeline-{side}", f"{side}: {'; '.join(slices.notes)}.")
-    return moved or _brushed(event, window)
 
 
 def _instances(shown: Mapping[str, Slices]) -> None:
@@ -90,7 +95,7 @@ def _ask() -> None:
     st.session_state["from"] = st.session_state["to"] = None
 
 
-def _controls(window: tuple[int, int], longest: int) -> tuple[int, int] | None:
+def _controls(window: tuple[int, int], longest: int, move: Callable[[int, int], None]) -> None:
     """Buttons that move the window; the keyboard reaches them with Tab."""
     low, high = window
     length = high - low
@@ -101,27 +106,11 @@ def _controls(window: tuple[int, int], longest: int) -> tuple[int, int] | None:
         "right": (min(low + length // 2, longest - length), min(high + length // 2, longest)),
         "fit": (0, longest),
     }
-    moved = None
     with st.container(horizontal=True, key="window", vertical_alignment="center"):
         for name, (words, icon) in _STEPS.items():
             stays = places[name] == window or places[name][1] - places[name][0] < SHORTEST_NS
-            if st.button(words, icon=icon, key=f"window-{name}", disabled=stays):
-                moved = places[name]
+            st.button(words, icon=icon, key=f"window-{name}", disabled=stays, on_click=move, args=places[name])
         st.text(f"{write(low, Unit.NS)} to {write(high, Unit.NS)}")
-    return moved
-
-
-def _brushed(event: object, window: tuple[int, int]) -> tuple[int, int] | None:
-    """The window that a drag over the strip chose, where it is another one."""
-    brush = getattr(event, "selection", {}).get("brush") or {}
-    ends = brush.get("start")
-    if not ends or len(ends) != 2:
-        return None
-    low, high = (int(float(end) * _US) for end in ends)
-    if high - low < SHORTEST_NS or st.session_state.get("brushed") == (low, high):
-        return None
-    st.session_state["brushed"] = (low, high)
-    return None if (low, high) == window else (low, high)
 
 
 def _legend(shown: Mapping[str, Slices]) -> None:
