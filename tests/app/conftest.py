@@ -152,6 +152,11 @@ class Page:
         self.tab.get_by_role("option", name=option, exact=True).click()
         self.settle()
 
+    def part(self, title: str) -> None:
+        """Opens a part of the page by its title in the first row."""
+        self.tab.locator(".st-key-page").get_by_text(title, exact=True).click()
+        self.settle()
+
     def wait_for_address(self, part: str) -> None:
         self.tab.wait_for_url(lambda url: part in url)
         self.settle()
