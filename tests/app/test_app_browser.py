@@ -29,8 +29,10 @@ HOSTILE = (
 OVERFLOWING = """() => [
     ...[...document.querySelectorAll('[data-testid=stMain], [data-testid=stTable] div, [data-testid=stTable] td')]
         .filter(e => e.scrollWidth > e.clientWidth + 1),
-    ...[...document.querySelectorAll('[data-testid=stVegaLiteChart] svg')].filter(e =>
-        e.getBoundingClientRect().right > e.closest('[data-testid=stColumn], .stMainBlockContainer').getBoundingClientRect().right + 1),
+    ...[...document.querySelectorAll('[data-testid=stVegaLiteChart] svg')].filter(e => {
+        const place = e.closest('[data-testid=stColumn], .stMainBlockContainer').getBoundingClientRect();
+        return e.getBoundingClientRect().right > place.right + 1;
+    }),
 ].map(e => `${e.tagName} ${e.scrollWidth} > ${e.clientWidth}: ${e.textContent.slice(0, 60)}`)"""
 
 

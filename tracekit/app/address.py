@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Final
 
 import streamlit as st
@@ -18,11 +18,12 @@ FILTERS: Final = ("at_least", "instance", "from", "to", "launch", "series")
 _LONGEST: Final = 2000
 
 
-def adopt(traces: Container[str], pages: Container[str], usual: Mapping[str, str]) -> None:
+def adopt(traces: Container[str], pages: Container[str], usual: Callable[[], Mapping[str, str]]) -> None:
     """Takes over what the address chooses, when the page opens and after the browser's back button.
 
     An address chooses among the names listed and the conditions known; anything else in it is ignored, so that no
-    address opens a file. A region, and what filters mean, is checked where it is used.
+    address opens a file. A region, and what filters mean, is checked where it is used. ``usual`` tells what is chosen
+    where nothing is.
     """
     state = st.session_state
     if state.get("address") != current():
@@ -32,11 +33,10 @@ def adopt(traces: Container[str], pages: Container[str], usual: Mapping[str, str
             elif name in FILTERS:
                 state.pop(name, None)
         state["waive"] = [name for name in st.query_params.get_all("waive") if name in CONDITIONS]
-    if state.get("page") not in pages:
-        state["page"] = usual["page"]
-    for side in ("base", "test"):
-        if state.get(side) not in traces:
-            state[side] = usual[side]
+    known = {"page": pages, "base": traces, "test": traces}
+    lacking = [name for name, names in known.items() if state.get(name) not in names]
+    if lacking:
+        state.update({name: value for name, value in usual().items() if name in lacking})
 
 
 def write() -> None:

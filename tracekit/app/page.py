@@ -48,7 +48,7 @@ def main() -> None:
         elements.masthead()
         elements.failure(error)
         return
-    address.adopt(listed, PARTS, _usual(listed))
+    address.adopt(listed, PARTS, lambda: usual(listed))
     elements.masthead()
     st.segmented_control(
         "Part", list(PARTS), key="page", required=True, format_func=lambda name: PARTS[name].title,
@@ -70,7 +70,7 @@ def main() -> None:
     address.write()
 
 
-def _usual(listed: Mapping[str, Path]) -> Mapping[str, str]:
+def usual(listed: Mapping[str, Path]) -> Mapping[str, str]:
     """What is open where nothing is chosen."""
     names = list(listed)
     if not names:

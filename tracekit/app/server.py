@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -31,6 +32,11 @@ def serve(directory: Path | None, *, port: int, open_browser: bool) -> int:
     pipeline.list_traces(folder)
     _refuse_taken(port)
     from streamlit.web.cli import main as streamlit_command
+
+    from tracekit.app import page, traces
+
+    # The first reader then waits neither for the page's libraries nor for the pair that it opens with.
+    threading.Thread(target=traces.warm, args=(folder, page.usual), daemon=True).start()
 
     options = {
         # Streamlit takes any folder that is not called site-packages, such as pip's --target, for its own checkout.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,6 +63,16 @@ def matrix(folder: Path) -> Matrix:
     """Every variant of the folder against its baseline; raises InputError where it holds no such bundles."""
     stamps = tuple(_stamp(path) for path in pipeline.list_traces(folder).values())
     return _matrix(str(folder), stamps)
+
+
+def warm(folder: Path, usual: Callable[[Mapping[str, Path]], Mapping[str, str]]) -> None:
+    """Reads the pair that the page opens with, so that it is there when the page asks."""
+    logging.getLogger("streamlit").setLevel(logging.ERROR)  # There is no page yet, which is as it should be.
+    with suppress(TracekitError):
+        known = pipeline.list_traces(folder)
+        pair = usual(known)
+        if known:
+            comparison(known[pair["base"]], known[pair["test"]], ())
 
 
 def problems(traces: Mapping[str, Path], names: Sequence[str]) -> list[TracekitError]:

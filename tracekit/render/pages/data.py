@@ -65,6 +65,8 @@ def captures(comparison: Comparison) -> None:
     for side in ("base", "test"):
         report: Report = getattr(comparison, side)
         st.markdown(f"**{side.capitalize()}**: {literal(report.capture['source'])}")
+        if report.capture["description"]:
+            say(f"description-{side}", str(report.capture["description"]))
         files = [
             [literal(str(entry["source"])), f"{entry['results']:,}", literal(", ".join(entry["kinds"]) or "unknown")]
             for entry in report.capture["counters"]

@@ -14,10 +14,14 @@ from tracekit.model.labels import Path
 from tracekit.model.report import Change, Mismatch, RegionPair, Report
 from tracekit.model.units import MISSING, write, write_change
 from tracekit.model.verdict import Verdict
+from tracekit.render.literal import clipped
 
 _ROWS_SHOWN: Final = 14
 """A table with more rows scrolls."""
 
+
+_DESCRIBED: Final = 110
+"""Characters of a capture's description beneath its name; the page of data has all of it."""
 
 _QUESTION: Final = "Did this kernel change help, by how much, and why?"
 
@@ -30,7 +34,6 @@ _STYLE: Final = """
 [data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.7rem; }
 [data-testid="stHeading"] code { background: none; padding: 0; font: inherit; white-space: pre-wrap; }
 [class*="st-key-muted"] [data-testid="stText"] { opacity: 0.72; font-size: 0.875rem; line-height: 1.45; }
-[class*="st-key-muted-describe"] [data-testid="stText"] { max-height: 2.9em; overflow: hidden; }
 [class*="st-key-answer"] [data-testid="stText"] { font-size: 1.35rem; line-height: 1.4; }
 [class*="st-key-lead"] p { font-size: 1.25rem; line-height: 1.5; }
 """
@@ -100,7 +103,7 @@ def describe(report: Report, side: str) -> None:
     """A capture in its own words, beneath its name."""
     capture = report.capture
     words = capture["description"] or f"{capture['tool']} {capture['tool_version'] or ''}".strip()
-    say(f"describe-{side}", str(words))
+    say(f"describe-{side}", clipped(str(words), _DESCRIBED))
 
 
 def waivers(mismatches: Sequence[Mismatch], key: str) -> None:
