@@ -363,6 +363,10 @@ OPERATIONS = Table(
         _text("name", "Name of the kernel, or kind of the copy."),
         _id("source_id", "Its key in the table that kind names."),
         _DEVICE,
+        _PROCESS,
+        _id("context", "CUDA context."),
+        _id("stream", "CUDA stream."),
+        _id("launch", "Its launch configuration: the row of table launches."),
         _START,
         _END,
         _id("call_id", "The API call that launched it; NA where that is not in the capture.", nullable=True),
@@ -459,6 +463,7 @@ INSTANCES = Table(
         _id("depth", "How many ranges enclose it."),
         _id("instance", "How many ranges of the same path began before it."),
         _int("host_ns", Unit.NS, "The range itself, on its thread.", nullable=True),
+        _int("device_start_ns", Unit.NS, "When the first of its operations began; NA without any.", nullable=True),
         *(_int(name, REGION_METRICS[name].unit, REGION_METRICS[name].doc, nullable=True) for name in _OF_INSTANCES),
     ),
 )
@@ -486,5 +491,18 @@ LAUNCHES = Table(
     ),
 )
 
-DERIVED_TABLES: tuple[Table, ...] = (OPERATIONS, INSTANCES, LAUNCHES, REGION_METRICS)
+LAUNCH_BYTES = Table(
+    "launch_bytes",
+    "DRAM bytes of one launch configuration in one region, where Nsight Compute profiled single launches of it.",
+    "launch",
+    (
+        _id("launch", "The row of table launches."),
+        Column("path", DType.PATH, Unit.TEXT, "The region: the chain of enclosing labels, outermost first."),
+        _text("kind", "Cache state that bytes were counted in; NA where the report does not tell.", nullable=True),
+        _float("dram_read_bytes", Unit.BYTES, "Bytes that an execution reads from DRAM: the median of those profiled."),
+        _float("dram_write_bytes", Unit.BYTES, "Bytes that an execution writes to DRAM: the median of those profiled."),
+    ),
+)
+
+DERIVED_TABLES: tuple[Table, ...] = (OPERATIONS, INSTANCES, LAUNCHES, LAUNCH_BYTES, REGION_METRICS)
 ALL_TABLES: tuple[Table, ...] = SOURCE_TABLES + DERIVED_TABLES
