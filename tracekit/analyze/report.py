@@ -40,7 +40,7 @@ def analyze(trace: Trace) -> Report:
             phases=phases,
             notes=(*trace.notes, *notes),
         )
-    ranges, calls = trace.table("ranges"), trace.table("calls")
+    ranges, calls, copies = (trace.table(name) for name in ("ranges", "calls", "copies"))
     try:
         nesting = nest(ranges)
         operations = attribute(trace, nesting)
@@ -95,6 +95,7 @@ def analyze(trace: Trace) -> Report:
                 "launch_bytes": lambda: _launch_bytes(joined.bytes, paths),
                 "ranges": lambda: ranges,
                 "calls": lambda: calls,
+                "copies": lambda: copies,
             }
         ),
     )
