@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from os.path import isfile
 from pathlib import Path
 
 from tracekit import compare as rules
-from tracekit.analyze import analyze, without_ranges
+from tracekit.analyze import Tracks, analyze, without_ranges
 from tracekit.analyze import idle_report as idle_report
 from tracekit.capture import finish
 from tracekit.compare import RegionMap, Rule, compare, parse_map
@@ -19,6 +19,7 @@ from tracekit.compare import propose_map as propose_map
 from tracekit.errors import InputError
 from tracekit.model import manifest
 from tracekit.model.report import Comparison, Matrix, RegionPair, Report
+from tracekit.model.timeline import Place, Source
 from tracekit.model.trace import Trace
 from tracekit.read import add_counters, read_manifest, read_trace
 from tracekit.render.words import Row, rows
@@ -144,6 +145,29 @@ def read_map(path: str | PathLike[str]) -> RegionMap:
 def main_region(comparison: Comparison) -> RegionPair | None:
     """The root that both sides have and that costs the base the most device time; None where no root is paired."""
     return rules.main_region(comparison.regions)
+
+
+def timeline(report: Report) -> Source | None:
+    """The timeline of a report, indexed, to be looked at window by window; None where the capture has none."""
+    return Tracks.of(report.frames)
+
+
+def places(
+    comparison: Comparison,
+    pair: RegionPair | None,
+    sources: Mapping[str, Source | None],
+    instances: Mapping[str, int | None],
+) -> dict[str, Place | None]:
+    """Where a region's instances lie on each side (base, test): those numbered, or the median ones.
+
+    Where a side does not have the region, the nearest one around it stands for it, and at last the whole capture.
+    """
+    out: dict[str, Place | None] = {}
+    for side, source in sources.items():
+        path = rules.nearest_on(side, pair, comparison.regions) if pair else None
+        found = None if source is None else source.find(path, instances.get(side))
+        out[side] = found or (None if source is None else source.find(path) or source.find(None))
+    return out
 
 
 def findings(comparison: Comparison, pair: RegionPair | None = None) -> tuple[Row, ...]:

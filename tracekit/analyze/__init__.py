@@ -2,6 +2,7 @@
 
 from tracekit.analyze.idle import idle_report
 from tracekit.analyze.report import analyze
+from tracekit.analyze.slices import Tracks
 from tracekit.analyze.steps import without_ranges
 
-__all__ = ["analyze", "idle_report", "without_ranges"]
+__all__ = ["Tracks", "analyze", "idle_report", "without_ranges"]

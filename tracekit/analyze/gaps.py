@@ -43,7 +43,7 @@ class Timeline:
     host_is_distorted: Bools
 
     def frame(self, names: Sequence[str], name_of: Ints, launch: Ints) -> pd.DataFrame:
-        """Table operations; ``names[name_of[i]]`` is the name of operation i, ``launch[i]`` its launch configuration."""
+        """Table operations; ``names[name_of[i]]`` is the name of operation i, ``launch[i]`` its launch."""
         ops = self.operations
         data = {
             "operation_id": np.arange(len(ops)),

@@ -190,9 +190,12 @@ class Tracks:
         if "operations" not in frames:
             return None
         operations, ranges, calls, instances = (frames[n] for n in ("operations", "ranges", "calls", "instances"))
-        places, paths = pd.factorize(instances["path"].to_numpy())
-        paths = [*paths, (UNATTRIBUTED,)]
-        path_of_range = np.full(len(ranges), len(paths) - 1, np.int64)
+        places, known = pd.factorize(instances["path"].to_numpy())
+        paths: list[Path] = list(known)
+        if (UNATTRIBUTED,) not in paths:
+            paths.append((UNATTRIBUTED,))
+        outside = paths.index((UNATTRIBUTED,))
+        path_of_range = np.full(len(ranges), outside, np.int64)
         depth = np.zeros(len(ranges), np.int64)
         at = integers(instances["range_id"], -1)
         path_of_range[at[at >= 0]] = places[at >= 0]
@@ -204,7 +207,7 @@ class Tracks:
         call_group = call_code + len(groups)
         groups += [Group(name, None, call_role(name)) for name in call_names]
         owner = integers(operations["range_id"], -1)
-        path_code = np.where(owner >= 0, path_of_range[owner] if len(ranges) else len(paths) - 1, len(paths) - 1)
+        path_code = np.append(path_of_range, outside)[owner]
         name_code, names = text_codes(operations["name"])
         kind_code, kinds = text_codes(operations["kind"])
         pairs = max(1, len(names))
@@ -226,6 +229,11 @@ class Tracks:
             frames=frames,
         )
 
+    def find(self, path: Path | None, instance: int | None = None) -> Place | None:
+        """The instance of a region, by default the median one; the whole capture for None. None where there is none."""
+        return self.whole if path is None else self.places.find(path, instance)
+
+    @cached_property
     def whole(self) -> Place | None:
         """The whole capture, aligned at its first event; None for one without any."""
         tracks = [*self._host_tracks(), *(track for own in self.operations.values() for track in own)]

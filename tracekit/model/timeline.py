@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tracekit.model.labels import Path
 
@@ -87,3 +87,16 @@ class Activity:
     start_ns: int
     end_ns: int
     ratio: tuple[float, ...]
+
+
+class Source(Protocol):
+    """A capture's timeline, ready to be looked at; times are on the capture's clock, in ns."""
+
+    def find(self, path: Path | None, instance: int | None = None) -> Place | None:
+        """The instance of a region, by default the median one; the whole capture for None."""
+
+    def view(self, low: int, high: int, *, place: Place | None = None) -> View:
+        """What the window [low, high) shows; lanes are chosen with regard to ``place``."""
+
+    def activity(self, low: int, high: int, bins: int) -> Activity:
+        """How busy the devices are along the window [low, high)."""

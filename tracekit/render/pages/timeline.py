@@ -1,0 +1,282 @@
+"""Draws the timeline page: both captures on one time axis, and the controls that choose what is seen of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import streamlit as st
+
+from tracekit.model.report import RegionPair, Report
+from tracekit.model.timeline import LeftOut, Place, Source
+from tracekit.model.units import Unit, write
+from tracekit.render.charts import SIDE_COLORS
+from tracekit.render.literal import clipped, region_words
+from tracekit.render.timeline_chart import BRUSH, ZOOM, Palette, Shown, overview_chart, timeline_chart
+
+Window = tuple[int, int]
+"""From and to, in ns from each side's origin."""
+
+_STEP: Final = 4
+"""A step to the side is the window's fourth; a step in shows its half, a step out its double."""
+_MARGIN: Final = 50
+"""A fitted window has this part of itself free at each end."""
+_SHORTEST_NS: Final = 100
+_BINS: Final = 400
+_WAIT: Final = "timeline-window"
+_KEYS: Final = "timeline-drawn"
+
+_BUTTONS: Final = (
+    ("in", "Zoom in", "W", ":material/zoom_in:"),
+    ("out", "Zoom out", "S", ":material/zoom_out:"),
+    ("left", "Earlier", "A", ":material/arrow_back:"),
+    ("right", "Later", "D", ":material/arrow_forward:"),
+    ("fit", "Fit instance", "F", ":material/fit_screen:"),
+    ("all", "Whole captures", "E", ":material/width_full:"),
+)
+
+_MEASURES: Final = {
+    "wall_ns": "wall time", "device_ns": "charged device time", "host_ns": "the range's own time",
+}  # fmt: skip
+
+
+def instance_inputs(key: str, counts: Mapping[str, int]) -> dict[str, int | None]:
+    """Which instance of the region to show on each side, counting from 0; None stands for the median one.
+
+    ``key`` tells regions apart, so that a number chosen for one is not taken for another.
+    """
+    out: dict[str, int | None] = {}
+    for side, count in counts.items():
+        state = f"instance-{side}-{key}"
+        chosen = st.session_state.get(state)
+        if chosen is not None and not 1 <= chosen <= max(1, count):
+            st.session_state[state] = None
+        number = st.number_input(
+            f"{side.capitalize()} instance",
+            min_value=1,
+            max_value=max(1, count),
+            value=None,
+            step=1,
+            key=state,
+            placeholder=f"median of {count:,}" if count > 1 else "the only one",
+            help="Empty for the median instance.",
+            disabled=count < 2,
+        )
+        out[side] = None if number is None else int(number) - 1
+    return out
+
+
+def timeline(
+    reports: Mapping[str, Report],
+    sources: Mapping[str, Source | None],
+    places: Mapping[str, Place | None],
+    pair: RegionPair | None,
+    palette: Palette,
+    *,
+    start: Window | None = None,
+    on_window: Callable[[Window | None], None] | None = None,
+) -> None:
+    """Both sides at the selected instances. ``start`` is the window to begin with; ``on_window`` is told of each other
+    one, and None where it is the fitted one."""
+    known = {side: place for side, place in places.items() if place is not None and sources[side] is not None}
+    for side in SIDE_COLORS:
+        if side not in known:
+            _say(f"{side}: {_why_none(reports[side])}")
+    if not known:
+        return
+    for side, place in known.items():
+        if pair is not None and getattr(pair, f"{side}_path") is None:
+            stand_in = f"{region_words(place.path)} around it" if place.path else "the whole capture"
+            _say(f"The {side} has no {region_words(pair.path)}: {stand_in} is shown.")
+    subject = (tuple(report.capture["source"] for report in reports.values()), tuple(places.items()))
+    state = st.session_state.setdefault(_WAIT, {})
+    if state.get("subject") != subject:
+        # What was looked at is gone: a new subject is fitted, but for a window that the address asks for.
+        window = start if start and start[1] > start[0] else None
+        st.session_state[_WAIT] = {"subject": subject, "window": window, "drawn": state.get("drawn", 0) + 1}
+    _drawn(reports, sources, known, palette, on_window)
+
+
+@st.fragment
+def _drawn(
+    reports: Mapping[str, Report],
+    sources: Mapping[str, Source],
+    places: Mapping[str, Place],
+    palette: Palette,
+    on_window: Callable[[Window | None], None] | None,
+) -> None:
+    """The controls, the strip and the chart: what a zoom draws again, and nothing else."""
+    state = st.session_state[_WAIT]
+    fitted, limits = _fitted(places), _limits(sources, places)
+
+    def go(window: Window | None, *, redraw: bool = True) -> None:
+        state["window"] = None if window is None else _within(window, limits)
+        if redraw:  # A new key forgets the zoom that the browser holds, which would else overrule the new window.
+            state["drawn"] += 1
+        if on_window is not None:
+            on_window(state["window"])
+
+    def zoomed() -> None:
+        if (found := _selected(f"timeline-{state['drawn']}", ZOOM, "a")) is not None:
+            go(found, redraw=False)
+
+    def brushed() -> None:
+        if (found := _selected(f"overview-{state['drawn']}", BRUSH, "a")) is not None:
+            go(found)
+
+    window: Window = state["window"] or fitted
+    steps = _steps(window, fitted, limits)
+    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="timeline-controls"):
+        for name, title, shortcut, icon in _BUTTONS:
+            st.button(
+                title,
+                key=f"timeline-{name}",
+                icon=icon,
+                shortcut=shortcut,
+                on_click=go,
+                args=(steps[name],),
+                disabled=(steps[name] or fitted) == window,
+            )
+        with st.container(key="muted-window"):
+            st.text(_window_words(window))
+    origins = {side: place.origin_ns for side, place in places.items()}
+    low, high = fitted if fitted[0] <= window[0] and window[1] <= fitted[1] else limits
+    activity = {side: sources[side].activity(origins[side] + low, origins[side] + high, _BINS) for side in places}
+    strip = overview_chart(activity, origins, *window)
+    if strip is not None:
+        st.altair_chart(
+            strip,
+            width="stretch",
+            key=f"overview-{state['drawn']}",
+            on_select=brushed,
+            selection_mode=BRUSH,
+            alt="How busy the devices are. Drag over it to choose the window.",
+        )
+    shown = [
+        Shown(side, _title(side, reports[side], place),
+              place, sources[side].view(origins[side] + window[0], origins[side] + window[1], place=place))
+        for side, place in places.items()
+    ]  # fmt: skip
+    st.altair_chart(
+        timeline_chart(shown, palette, *window),
+        width="stretch",
+        key=f"timeline-{state['drawn']}",
+        on_select=zoomed,
+        selection_mode=ZOOM,
+        alt="Timelines of base and test: NVTX ranges, CUDA calls, device operations and idle time.",
+    )
+    for one in shown:
+        if words := _left_out(one.view.left_out):
+            _say(f"{one.side}: {words}")
+        if not len(one.view.slices):
+            _say(f"{one.side}: nothing happens in this window.")
+    st.caption(
+        "Scroll to zoom, drag to move, double-click to reset; what is narrower than a pixel is merged and paler, and "
+        "says how many it stands for. In a gap, host, sync and other calls mix in time: they are drawn by length."
+    )
+
+
+def palette(pairs: Sequence[RegionPair]) -> Palette:
+    """A colour for each region's label, those with the most time first; a pair's two paths share the label."""
+    weight: dict[str, float] = {}
+    labels: dict[Any, str] = {}
+    for pair in pairs:
+        label = _without_numbers(pair.path[-1])
+        change = pair.metrics.get("device_ns")
+        size = max((v for v in (change.base, change.test) if isinstance(v, int | float)), default=0) if change else 0
+        weight[label] = max(weight.get(label, 0), float(size))
+        labels |= {path: label for path in (pair.base_path, pair.test_path) if path is not None}
+    return Palette.of(dict(sorted(labels.items(), key=lambda item: -weight[item[1]])))
+
+
+def _without_numbers(label: str) -> str:
+    """``layer3`` and ``layer4`` are alike: one colour for both."""
+    return clipped("".join("#" if c.isdigit() else c for c in label).replace("##", "#"), 40)
+
+
+def _why_none(report: Report) -> str:
+    capture = report.capture
+    if "operations" not in report.frames:
+        return "there is no timeline: the capture has Nsight Compute results alone, which have no times."
+    return f"the timeline of {clipped(str(capture['source']).replace(chr(92), '/').split('/')[-1], 80)} is empty."
+
+
+def _title(side: str, report: Report, place: Place) -> str:
+    """What the side shows: which variant, which instance, and how that was chosen."""
+    name = clipped(str(report.capture["variant"] or report.capture["capture_id"] or ""), 60)
+    words = f"{side}  {name}".rstrip()
+    if place.path is None:
+        return f"{words}, whole capture"
+    words += f", instance {place.instance + 1:,} of {place.instances:,}"
+    if place.measure is not None and place.value_ns is not None:
+        words += f" ({_MEASURES[place.measure]} {write(place.value_ns, Unit.NS)})"
+    return words
+
+
+def _window_words(window: Window) -> str:
+    low, high = window
+    return f"{write(low, Unit.NS, signed=True)} to {write(high, Unit.NS, signed=True)}: {write(high - low, Unit.NS)}"
+
+
+def _left_out(found: LeftOut) -> str:
+    """What has no lane for lack of room."""
+    counts = (
+        (found.threads, "thread"), (found.depths, "level of nested ranges"), (found.devices, "device"),
+        (found.streams, "stream"),
+    )  # fmt: skip
+    words = [f"{count:,} {noun}{'s' if count > 1 and 'level' not in noun else ''}" for count, noun in counts if count]
+    return f"{', '.join(words)} with less activity left out for lack of room." if words else ""
+
+
+def _fitted(places: Mapping[str, Place]) -> Window:
+    low = min(place.start_ns - place.origin_ns for place in places.values())
+    high = max(place.end_ns - place.origin_ns for place in places.values())
+    margin = (high - low) // _MARGIN + 1
+    return low - margin, max(high, low + _SHORTEST_NS) + margin
+
+
+def _limits(sources: Mapping[str, Source], places: Mapping[str, Place]) -> Window:
+    """How far one may go: to the ends of both captures."""
+    low, high = _fitted(places)
+    for side, place in places.items():
+        whole = sources[side].find(None)
+        if whole is not None:
+            margin = (whole.end_ns - whole.start_ns) // _MARGIN
+            low = min(low, whole.start_ns - place.origin_ns - margin)
+            high = max(high, whole.end_ns - place.origin_ns + margin)
+    return low, high
+
+
+def _within(window: Window, limits: Window) -> Window:
+    """The window moved and cut to lie within the limits, and not too short to hold a mark."""
+    length = min(max(window[1] - window[0], _SHORTEST_NS), limits[1] - limits[0])
+    low = min(max(window[0], limits[0]), limits[1] - length)
+    return low, low + length
+
+
+def _steps(window: Window, fitted: Window, limits: Window) -> dict[str, Window | None]:
+    """Where each button leads; None is the fitted window."""
+    low, high = window
+    length = high - low
+    middle, aside = (low + high) // 2, max(1, length // _STEP)
+    wanted: dict[str, Window] = {
+        "in": (middle - length // 4, middle + length // 4),
+        "out": (middle - length, middle + length),
+        "left": (low - aside, high - aside),
+        "right": (low + aside, high + aside),
+        "all": limits,
+    }
+    return {name: _within(found, limits) for name, found in wanted.items()} | {"fit": None}
+
+
+def _selected(key: str, name: str, field: str) -> Window | None:
+    """The interval that the reader selected on a chart, or None; charts are in us."""
+    found = st.session_state.get(key, {}).get("selection", {}).get(name, {}).get(field)
+    if not found or len(found) != 2:
+        return None
+    low, high = sorted(round(float(end) * 1e3) for end in found)
+    return (low, high) if high > low else None
+
+
+def _say(text: str) -> None:
+    st.text(text)

@@ -1,0 +1,375 @@
+"""Draws windows of two captures as one Altair chart on one time axis, and the strip above it; computes no figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import altair as alt
+import pandas as pd
+
+from tracekit.model.labels import UNATTRIBUTED, Path
+from tracekit.model.tables import GAP_PARTS
+from tracekit.model.timeline import Activity, Lane, Place, View
+from tracekit.model.units import MISSING, Unit, write
+from tracekit.render.charts import GAP_COLORS, SIDE_COLORS, Layered
+from tracekit.render.literal import clipped, region_words, short_name
+
+ZOOM: Final = "zoom"
+"""The selection that is the chart's horizontal scale: what the reader sees of what was sent."""
+
+BRUSH: Final = "brush"
+"""The selection on the strip above: the next window."""
+
+REGION_COLORS: Final = (
+    "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#C9A0DC",
+)  # fmt: skip
+"""Paul Tol's light scheme (its olive replaced by a light purple): colour-blind people tell them apart, and dark text
+is legible on each, on light pages and dark ones."""
+
+OTHER: Final = "other regions"
+COPIES: Final = "copies and memsets"
+_OTHER_COLOR: Final = "#BBBBBB"
+_COPY_COLOR: Final = "#8C9AA6"
+_CALLS: Final = {"launch": "launch_call", "sync": "sync", "other": "other_call"}
+"""A call has the colour of the gap part that it makes."""
+
+_WORDS: Final = "#808495"
+_INK: Final = "#1A1C23"
+_HEIGHTS: Final = {"ranges": 17, "calls": 15, "operations": 26, "gaps": 11}
+_SPACE: Final = 3
+_HEADER: Final = 30
+_US: Final = 1e3
+_LABELLED: Final = 0.012
+"""A slice narrower than this share of the window has no label: not even a letter would fit."""
+
+_ORDER: Final = ("host", "sync", "other_call", "launch_call", "launch_latency", "dispatch", "in_graph", "unknown")
+"""Parts as they follow one another inside a gap; the first three mix in time, and are drawn by length alone."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A side of the chart: its name, what is said of it, and its window; ``view`` is None where it has no timeline."""
+
+    side: str
+    title: str
+    place: Place
+    view: View
+
+
+@dataclass(frozen=True)
+class Palette:
+    """A colour for each region by its label, the same on both sides. Labels beyond the colours share one."""
+
+    colors: Mapping[str, str]
+    labels: Mapping[Path, str]
+
+    @classmethod
+    def of(cls, labels: Mapping[Path, str]) -> Palette:
+        """From the label of every path of either side, the most important first."""
+        distinct = [label for label in dict.fromkeys(labels.values()) if label != UNATTRIBUTED]
+        colors = dict(zip(distinct, REGION_COLORS, strict=False))
+        return cls(colors, labels)
+
+    def key(self, path: Path | None, role: str) -> str:
+        """What an operation or a range is called in the legend."""
+        if role in ("copy", "memset"):
+            return COPIES
+        label = self.labels.get(path, path[-1]) if path else OTHER
+        return label if label in self.colors else OTHER
+
+
+def timeline_chart(sides: Sequence[Shown], palette: Palette, low: int, high: int) -> Layered:
+    """Both sides below one another on one axis: ns from each side's origin, from ``low`` to ``high`` in view."""
+    bands, ticks, heads, top = _layout(sides)
+    rows: dict[str, list[dict[str, Any]]] = {"ranges": [], "calls": [], "operations": [], "gaps": []}
+    words: list[dict[str, Any]] = []
+    for shown, lanes in zip(sides, bands, strict=True):
+        for kind, made in _marks(shown, lanes, palette).items():
+            rows[kind] += made
+            if kind != "gaps":
+                words += _labels(made, (high - low) / _US * _LABELLED)
+    domain = [low / _US, high / _US]
+    x = alt.X("a:Q", title="us since the start", scale=alt.Scale(domain=domain, nice=False, zero=False),
+              axis=alt.Axis(grid=True, tickCount=10, labelOverlap=True, format=",~f"))  # fmt: skip
+    y = alt.Y("t:Q", title=None, scale=alt.Scale(domain=[0, top], reverse=True, nice=False),
+              axis=alt.Axis(values=[at for at, _ in ticks], labelExpr=_label_expression(ticks), grid=False,
+                            ticks=False, domain=False, labelLimit=170, labelOverlap=False))  # fmt: skip
+    zoom = alt.selection_interval(name=ZOOM, bind="scales", encodings=["x"])
+    backdrop = (
+        alt.Chart(_data({"t": t, "u": u} for lanes in bands for t, u in lanes))
+        .mark_rect(color="#808080", opacity=0.07)
+        .encode(x=alt.value(0), x2=alt.value("width"), y=y, y2="u:Q")
+        .add_params(zoom)
+    )
+    used = {row["key"] for kind in ("ranges", "operations") for row in rows[kind]}
+    keys = [key for key in (*palette.colors, COPIES, OTHER) if key in used]
+    scale = alt.Scale(domain=keys, range=[{**palette.colors, COPIES: _COPY_COLOR}.get(k, _OTHER_COLOR) for k in keys])
+    region = alt.Color("key:N", scale=scale, legend=_legend("region") if keys else None)
+    parts = [part for part in GAP_PARTS if any(r["key"] == part for kind in ("calls", "gaps") for r in rows[kind])]
+    cause = alt.Color(
+        "key:N",
+        scale=alt.Scale(domain=parts, range=[GAP_COLORS[part] for part in parts]),
+        legend=_legend("idle, and the calls that make it") if parts else None,
+    )
+    layers: list[Any] = [backdrop]
+    for kind, color in (("ranges", region), ("operations", region), ("calls", cause), ("gaps", cause)):
+        if rows[kind]:
+            layers.append(
+                alt.Chart(_data(rows[kind]))
+                .mark_rect(stroke=None, clip=True)
+                .encode(x=x, x2="b:Q", y=y, y2="u:Q", color=color, opacity=alt.Opacity("o:Q", scale=None),
+                        tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in _TIPS[kind]])
+            )  # fmt: skip
+    width = "(scale('x', datum.b) - scale('x', datum.a))"
+    if words:
+        layers.append(
+            alt.Chart(_data(words))
+            .mark_text(align="left", baseline="middle", dx=3, fontSize=10.5, color=_INK, clip=True,
+                       limit=alt.ExprRef(f"max({width} - 5, 1)"), opacity=alt.ExprRef(f"{width} > 22 ? 1 : 0"))
+            .encode(x=x, y=alt.Y("m:Q", scale=alt.Scale(domain=[0, top], reverse=True, nice=False)), text="w:N",
+                    tooltip=alt.value(None))
+        )  # fmt: skip
+    layers.append(alt.Chart(_data([{"a": 0}])).mark_rule(color=_WORDS, strokeDash=[3, 3], clip=True).encode(x="a:Q"))
+    layers.append(
+        alt.Chart(_data(heads))
+        .mark_text(align="left", baseline="bottom", fontSize=12.5, fontWeight=600, color=_WORDS)
+        .encode(x=alt.value(0), y=alt.Y("m:Q", scale=alt.Scale(domain=[0, top], reverse=True, nice=False)), text="w:N")
+    )
+    return (
+        alt.layer(*layers)
+        .resolve_scale(color="independent")
+        .properties(height=top)
+        .configure_view(stroke=None)
+        .configure_axis(labelFontSize=11)
+    )
+
+
+def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int], low: int, high: int) -> Layered | None:
+    """How busy each side's devices are, with the window [``low``, ``high``) marked; None where no side has work.
+
+    A brush on it selects the next window.
+    """
+    rows = []
+    for side, found in activity.items():
+        step = (found.end_ns - found.start_ns) / max(1, len(found.ratio))
+        begin = found.start_ns - origins[side]
+        rows += [
+            {"side": side, "a": (begin + at * step) / _US, "b": (begin + (at + 1) * step) / _US, "r": round(ratio, 4),
+             "figure": write(ratio, Unit.RATIO)}
+            for at, ratio in enumerate(found.ratio)
+        ]  # fmt: skip
+    if not rows:
+        return None
+    y = alt.Y("side:N", sort=list(SIDE_COLORS), title=None, axis=alt.Axis(ticks=False, domain=False, minExtent=60))
+    ends = [min(row["a"] for row in rows), max(row["b"] for row in rows)]
+    x = alt.X("a:Q", title=None, scale=alt.Scale(domain=ends, nice=False),
+              axis=alt.Axis(format=",~f", grid=False, tickCount=8, labelOverlap=True))  # fmt: skip
+    strip = (
+        alt.Chart(_data(rows))
+        .mark_rect(stroke=None)
+        .encode(x=x, x2="b:Q", y=y,
+                color=alt.Color("side:N", scale=alt.Scale(domain=list(SIDE_COLORS), range=list(SIDE_COLORS.values())),
+                                legend=None),
+                opacity=alt.Opacity("r:Q", scale=alt.Scale(domain=[0, 1], range=[0.06, 1]), legend=None),
+                tooltip=[alt.Tooltip("side:N"), alt.Tooltip("figure:N", title="device busy")])
+        .add_params(alt.selection_interval(name=BRUSH, encodings=["x"]))
+    )  # fmt: skip
+    window = (
+        alt.Chart(_data([{"a": max(low / _US, ends[0]), "b": min(high / _US, ends[1])}]))
+        .mark_rect(fill="#808080", fillOpacity=0.12, stroke=_WORDS, strokeWidth=1.5)
+        .encode(x=x, x2="b:Q")
+    )
+    return alt.layer(window, strip).properties(height=44).configure_view(stroke=None)
+
+
+_TIMES: Final = (("what", "what"), ("region", "region"), ("time", "duration"), ("at", "start"))
+_TIPS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
+    "ranges": _TIMES,
+    "calls": (_TIMES[0], *_TIMES[2:]),
+    "operations": (
+        *_TIMES, ("grid", "grid"), ("block", "block"), ("registers", "registers"), ("shared", "shared memory"),
+        ("copied", "bytes copied or set"), ("dram", "DRAM read, written"),
+    ),
+    "gaps": (("what", "idle"), ("time", "duration"), ("at", "start"), ("parts", "parts")),
+}  # fmt: skip
+
+
+def _layout(
+    sides: Sequence[Shown],
+) -> tuple[list[list[tuple[int, int]]], list[tuple[float, str]], list[dict[str, Any]], int]:
+    """Top and bottom of every lane of each side, the lanes' names and the sides' titles by height, and the height."""
+    bands, ticks, heads = [], [], []
+    top = 0
+    for shown in sides:
+        heads.append({"m": top + _HEADER - 8, "w": shown.title})
+        top += _HEADER
+        own = []
+        for lane, name in zip(shown.view.lanes, _names(shown.view.lanes), strict=True):
+            own.append((top, top + _HEIGHTS[lane.kind]))
+            if name:
+                ticks.append((top + _HEIGHTS[lane.kind] / 2, name))
+            top += _HEIGHTS[lane.kind] + _SPACE
+        bands.append(own)
+        top += _SPACE * 3
+    return bands, ticks, heads, top
+
+
+def _names(lanes: Sequence[Lane]) -> list[str]:
+    """What stands beside each lane; only the outermost ranges of a thread name it."""
+    several = len({lane.device_id for lane in lanes if lane.device_id is not None}) > 1
+    contexts = {(lane.device_id, lane.process, lane.context) for lane in lanes if lane.kind == "operations"}
+    out = []
+    seen: set[int | None] = set()
+    for lane in lanes:
+        match lane.kind:
+            case "ranges":
+                out.append("" if lane.thread in seen else f"thread {_low_bits(lane.thread)}")
+                seen.add(lane.thread)
+            case "calls":
+                out.append("CUDA calls" if lane.thread in seen else f"calls, thread {_low_bits(lane.thread)}")
+            case "operations":
+                where = f"GPU {lane.device_id} " if several else ""
+                ambiguous = len({key for key in contexts if key[0] == lane.device_id}) > 1
+                context = f", context {lane.context}" if ambiguous else ""
+                out.append(f"{where}stream {lane.stream}{context}")
+            case _:
+                out.append(f"GPU {lane.device_id} idle" if several else "idle")
+    return out
+
+
+def _low_bits(thread: int | None) -> int:
+    """The thread id that the operating system gave it; Nsight packs the process and the machine above it."""
+    return (thread or 0) & 0xFFFFFF
+
+
+def _marks(shown: Shown, bands: Sequence[tuple[int, int]], palette: Palette) -> dict[str, list[dict[str, Any]]]:
+    """The rectangles of a side, by kind of lane."""
+    out: dict[str, list[dict[str, Any]]] = {"ranges": [], "calls": [], "operations": [], "gaps": []}
+    origin = shown.place.origin_ns
+    lanes = shown.view.lanes
+    for row in _records(shown.view.slices):
+        kind = lanes[row["lane"]].kind
+        mark = _mark(row, bands[row["lane"]], origin)
+        if kind == "calls":
+            mark |= {"key": _CALLS[row["role"]], "what": _what(row, "calls")}
+        else:
+            noun = "ranges" if kind == "ranges" else "operations"
+            mark |= {
+                "key": palette.key(row["path"], row["role"]),
+                "what": _what(row, noun),
+                "region": region_words(row["path"], 60) if row["path"] else MISSING,
+            }
+        if kind == "operations":
+            mark |= _geometry(row)
+        mark["w"] = row["name"]
+        out[kind].append(mark)
+    for row in _records(shown.view.gaps):
+        out["gaps"] += _gap_marks(row, bands[row["lane"]], origin)
+    return out
+
+
+def _mark(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> dict[str, Any]:
+    begin, end = row["start_ns"] - origin, row["end_ns"] - origin
+    alone = row["row_count"] == 1
+    covered = row["busy_ns"] / (end - begin) if end > begin else 1.0
+    return {
+        "a": begin / _US,
+        "b": end / _US,
+        "t": band[0],
+        "u": band[1],
+        "o": 0.95 if alone else round(0.35 + 0.55 * min(1.0, covered), 2),
+        "at": write(begin, Unit.NS, signed=True),
+        "time": write(row["duration_ns"], Unit.NS) if alone else f"{write(row['busy_ns'], Unit.NS)} in all",
+    }
+
+
+def _what(row: Mapping[str, Any], noun: str) -> str:
+    name = short_name(row["name"] or MISSING, 110)
+    if row["row_count"] == 1:
+        return name
+    share = f" ({write(row['share_ratio'], Unit.RATIO)} of their time)" if row["share_ratio"] is not None else ""
+    return f"{row['row_count']:,} {noun}, most: {name}{share}"
+
+
+def _geometry(row: Mapping[str, Any]) -> dict[str, str]:
+    """What is known of an operation's launch; dashes for several, and for what a copy does not have."""
+    static, dynamic = row["static_smem_bytes"], row["dynamic_smem_bytes"]
+    shared = MISSING
+    if static is not None and dynamic is not None:
+        shared = f"{write(static, Unit.BYTES)} static, {write(dynamic, Unit.BYTES)} dynamic"
+    dram = MISSING
+    if row["dram_read_bytes"] is not None or row["dram_write_bytes"] is not None:
+        kind = (row["dram_kind"] or "cache state unknown").replace("_", " ")
+        dram = f"{write(row['dram_read_bytes'], Unit.BYTES)}, {write(row['dram_write_bytes'], Unit.BYTES)} ({kind})"
+    return {
+        "grid": _by_axis(row, "grid"),
+        "block": _by_axis(row, "block"),
+        "registers": write(row["registers_count"], Unit.COUNT),
+        "shared": shared,
+        "copied": write(row["copied_bytes"], Unit.BYTES),
+        "dram": dram,
+    }
+
+
+def _by_axis(row: Mapping[str, Any], name: str) -> str:
+    sizes = [row[f"{name}_{axis}"] for axis in "xyz"]
+    return MISSING if any(size is None for size in sizes) else " × ".join(f"{size:,}" for size in sizes)
+
+
+def _gap_marks(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> Iterable[dict[str, Any]]:
+    """A gap as its parts one after the other; several that are merged as one, in the colour of the largest part."""
+    begin, end = row["start_ns"] - origin, row["end_ns"] - origin
+    sizes = {part: row[f"gap_{part}_ns"] for part in _ORDER if row[f"gap_{part}_ns"]}
+    alone = row["row_count"] == 1
+    shared = {
+        "t": band[0],
+        "u": band[1],
+        "what": "a gap" if alone else f"{row['row_count']:,} gaps",
+        "time": write(sum(sizes.values()), Unit.NS) + ("" if alone else " in all"),
+        "at": write(begin, Unit.NS, signed=True),
+        "parts": ", ".join(f"{part} {write(size, Unit.NS)}" for part, size in sizes.items()),
+    }
+    if not alone:
+        covered = row["busy_ns"] / (end - begin) if end > begin else 1.0
+        opacity = round(0.35 + 0.55 * min(1.0, covered), 2)
+        yield shared | {"a": begin / _US, "b": end / _US, "key": row["part"], "o": opacity}
+        return
+    for part, size in sizes.items():
+        yield shared | {"a": begin / _US, "b": (begin + size) / _US, "key": part, "o": 0.95}
+        begin += size
+
+
+def _labels(marks: Iterable[Mapping[str, Any]], least: float) -> list[dict[str, Any]]:
+    """A name inside each mark that is wide enough for one."""
+    return [
+        {"a": mark["a"], "b": mark["b"], "m": (mark["t"] + mark["u"]) / 2 + 0.5, "w": short_name(mark["w"], 60)}
+        for mark in marks
+        if mark["w"] and mark["b"] - mark["a"] >= least
+    ]
+
+
+def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows with None where a value is missing."""
+    columns = {name: frame[name].astype(object) for name in frame}
+    cells = [column.where(column.notna(), None).tolist() for column in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
+
+
+def _label_expression(ticks: Sequence[tuple[float, str]]) -> str:
+    """A Vega expression that names a lane by its height; names are program text and numbers."""
+    places = json.dumps([at for at, _ in ticks])
+    return f"{json.dumps([clipped(name, 40) for _, name in ticks])}[indexof({places}, datum.value)]"
+
+
+def _legend(title: str) -> alt.Legend:
+    return alt.Legend(
+        title=title, orient="top", direction="horizontal", columns=9, labelLimit=180, symbolType="square",
+        titleOrient="left", titleLimit=220, offset=2,
+    )  # fmt: skip
+
+
+def _data(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
+    return alt.InlineData(values=list(rows))
