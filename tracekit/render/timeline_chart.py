@@ -41,6 +41,12 @@ _INK: Final = "#1A1C23"
 _HEIGHTS: Final = {"ranges": 17, "calls": 15, "operations": 26, "gaps": 11}
 _SPACE: Final = 3
 _HEADER: Final = 30
+_STRIP: Final = 20
+_AXIS: Final = 30
+_AXES: Final = 118
+"""Pixels below and above the lanes: axis, title and two legends; what Vega gives the axes it takes from the lanes."""
+_LABELS: Final = 96
+"""Pixels for the names of lanes: the same on both charts, so that their axes agree."""
 _US: Final = 1e3
 _LABELLED: Final = 0.012
 """A slice narrower than this share of the window has no label: not even a letter would fit."""
@@ -83,68 +89,89 @@ class Palette:
 
 def timeline_chart(sides: Sequence[Shown], palette: Palette, low: int, high: int) -> Layered:
     """Both sides below one another on one axis: ns from each side's origin, from ``low`` to ``high`` in view."""
-    bands, ticks, heads, top = _layout(sides)
-    rows: dict[str, list[dict[str, Any]]] = {"ranges": [], "calls": [], "operations": [], "gaps": []}
+    bands, ticks, heads, height = _layout(sides)
+    rows: dict[str, list[dict[str, Any]]] = {"ranges": [], "operations": [], "calls": [], "gaps": []}
     words: list[dict[str, Any]] = []
     for shown, lanes in zip(sides, bands, strict=True):
         for kind, made in _marks(shown, lanes, palette).items():
             rows[kind] += made
-            if kind != "gaps":
-                words += _labels(made, (high - low) / _US * _LABELLED)
-    domain = [low / _US, high / _US]
-    x = alt.X("a:Q", title="us since the start", scale=alt.Scale(domain=domain, nice=False, zero=False),
-              axis=alt.Axis(grid=True, tickCount=10, labelOverlap=True, format=",~f"))  # fmt: skip
-    y = alt.Y("t:Q", title=None, scale=alt.Scale(domain=[0, top], reverse=True, nice=False),
-              axis=alt.Axis(values=[at for at, _ in ticks], labelExpr=_label_expression(ticks), grid=False,
-                            ticks=False, domain=False, labelLimit=170, labelOverlap=False))  # fmt: skip
-    zoom = alt.selection_interval(name=ZOOM, bind="scales", encodings=["x"])
-    backdrop = (
-        alt.Chart(_data({"t": t, "u": u} for lanes in bands for t, u in lanes))
-        .mark_rect(color="#808080", opacity=0.07)
-        .encode(x=alt.value(0), x2=alt.value("width"), y=y, y2="u:Q")
-        .add_params(zoom)
+            words += _labels(made, (high - low) / _US * _LABELLED)
+    x = alt.X(
+        "a:Q",
+        title="us since the start of each side's instance",
+        scale=alt.Scale(domain=[low / _US, high / _US], nice=False, zero=False),
+        axis=alt.Axis(tickCount=10, labelOverlap=True, format=",~f"),
     )
-    used = {row["key"] for kind in ("ranges", "operations") for row in rows[kind]}
-    keys = [key for key in (*palette.colors, COPIES, OTHER) if key in used]
-    scale = alt.Scale(domain=keys, range=[{**palette.colors, COPIES: _COPY_COLOR}.get(k, _OTHER_COLOR) for k in keys])
-    region = alt.Color("key:N", scale=scale, legend=_legend("region") if keys else None)
-    parts = [part for part in GAP_PARTS if any(r["key"] == part for kind in ("calls", "gaps") for r in rows[kind])]
-    cause = alt.Color(
-        "key:N",
-        scale=alt.Scale(domain=parts, range=[GAP_COLORS[part] for part in parts]),
-        legend=_legend("idle, and the calls that make it") if parts else None,
-    )
-    layers: list[Any] = [backdrop]
-    for kind, color in (("ranges", region), ("operations", region), ("calls", cause), ("gaps", cause)):
-        if rows[kind]:
-            layers.append(
-                alt.Chart(_data(rows[kind]))
-                .mark_rect(stroke=None, clip=True)
-                .encode(x=x, x2="b:Q", y=y, y2="u:Q", color=color, opacity=alt.Opacity("o:Q", scale=None),
-                        tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in _TIPS[kind]])
-            )  # fmt: skip
-    width = "(scale('x', datum.b) - scale('x', datum.a))"
-    if words:
-        layers.append(
-            alt.Chart(_data(words))
-            .mark_text(align="left", baseline="middle", dx=3, fontSize=10.5, color=_INK, clip=True,
-                       limit=alt.ExprRef(f"max({width} - 5, 1)"), opacity=alt.ExprRef(f"{width} > 22 ? 1 : 0"))
-            .encode(x=x, y=alt.Y("m:Q", scale=alt.Scale(domain=[0, top], reverse=True, nice=False)), text="w:N",
-                    tooltip=alt.value(None))
+    names = alt.Axis(values=[at for at, _ in ticks], labelExpr=_label_expression(ticks), labelOverlap=False, grid=False,
+                     ticks=False, domain=False, labelLimit=_LABELS - 10, minExtent=_LABELS,
+                     maxExtent=_LABELS)  # fmt: skip
+
+    def y(field: str) -> Any:
+        return alt.Y(field, title=None, scale=alt.Scale(domain=[0, height], reverse=True, nice=False), axis=names)
+
+    def marks(kind: str, color: alt.Color) -> Any:
+        return (
+            alt.Chart(_data(rows[kind]))
+            .mark_rect(stroke=None, clip=True)
+            .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q", color=color, opacity=alt.Opacity("o:Q", scale=None),
+                    tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in _TIPS[kind]])
         )  # fmt: skip
-    layers.append(alt.Chart(_data([{"a": 0}])).mark_rule(color=_WORDS, strokeDash=[3, 3], clip=True).encode(x="a:Q"))
-    layers.append(
-        alt.Chart(_data(heads))
-        .mark_text(align="left", baseline="bottom", fontSize=12.5, fontWeight=600, color=_WORDS)
-        .encode(x=alt.value(0), y=alt.Y("m:Q", scale=alt.Scale(domain=[0, top], reverse=True, nice=False)), text="w:N")
+
+    ends = {"a": low / _US, "b": high / _US}
+    backdrop = (
+        alt.Chart(_data({"t": t, "u": u, **ends} for lanes in bands for t, u in lanes))
+        .mark_rect(color="#808080", opacity=0.07, clip=True)
+        .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q")
+        .add_params(alt.selection_interval(name=ZOOM, bind="scales", encodings=["x"]))
     )
-    return (
-        alt.layer(*layers)
+    width = "(scale('x', datum.b) - scale('x', datum.a))"
+    inside = (
+        alt.Chart(_data(words))
+        .mark_text(align="left", baseline="middle", dx=3, fontSize=10.5, color=_INK, clip=True, tooltip=None,
+                   limit=alt.ExprRef(f"max({width} - 5, 1)"), opacity=alt.ExprRef(f"{width} > 22 ? 1 : 0"))
+        .encode(x=x, y=y("m:Q"), text="w:N")
+    )  # fmt: skip
+    start = alt.Chart(_data([{"a": 0}])).mark_rule(color=_WORDS, strokeDash=[3, 3], clip=True).encode(x=x)
+    titles = (
+        alt.Chart(_data(heads))
+        .mark_text(align="left", baseline="bottom", fontSize=13, fontWeight=600, color=_WORDS)
+        .encode(x=alt.value(0), y=y("m:Q"), text="w:N")
+    )
+    groups = [
+        alt.layer(*(marks(kind, color) for kind in kinds if rows[kind]))
+        for kinds, color in ((("ranges", "operations"), _regions(rows, palette)), (("calls", "gaps"), _causes(rows)))
+        if any(rows[kind] for kind in kinds)
+    ]
+    chart: Layered = (
+        alt.layer(backdrop, *groups, inside, start, titles)
         .resolve_scale(color="independent")
-        .properties(height=top)
+        .properties(height=height + _AXES)
         .configure_view(stroke=None)
         .configure_axis(labelFontSize=11)
     )
+    return chart
+
+
+def _regions(rows: Mapping[str, Sequence[Mapping[str, Any]]], palette: Palette) -> alt.Color:
+    """The colours of the regions, with those in view in the legend."""
+    used = {row["key"] for kind in ("ranges", "operations") for row in rows[kind]}
+    colors = {**palette.colors, COPIES: _COPY_COLOR, OTHER: _OTHER_COLOR}
+    return _colors({key: color for key, color in colors.items() if key in used}, "region", "top")
+
+
+def _causes(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> alt.Color:
+    """The colours of gap parts, and of the calls that make them."""
+    used = {row["key"] for kind in ("calls", "gaps") for row in rows[kind]}
+    return _colors({part: GAP_COLORS[part] for part in GAP_PARTS if part in used}, "idle, and the calls", "bottom")
+
+
+def _colors(colors: Mapping[str, str], title: str, orient: Any) -> alt.Color:
+    legend = alt.Legend(
+        title=title, orient=orient, direction="horizontal", columns=8, labelLimit=150, symbolType="square",
+        symbolStrokeWidth=0, symbolSize=90, titleOrient="left", titleFontWeight="normal", titleFontSize=12,
+        labelFontSize=12, titleColor=_WORDS, offset=4,
+    )  # fmt: skip
+    return alt.Color("key:N", scale=alt.Scale(domain=list(colors), range=list(colors.values())), legend=legend)
 
 
 def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int], low: int, high: int) -> Layered | None:
@@ -152,37 +179,45 @@ def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int],
 
     A brush on it selects the next window.
     """
-    rows = []
-    for side, found in activity.items():
+    rows: list[dict[str, Any]] = []
+    for place, (side, found) in enumerate(activity.items()):
         step = (found.end_ns - found.start_ns) / max(1, len(found.ratio))
         begin = found.start_ns - origins[side]
         rows += [
-            {"side": side, "a": (begin + at * step) / _US, "b": (begin + (at + 1) * step) / _US, "r": round(ratio, 4),
+            {"side": side, "a": (begin + at * step) / _US, "b": (begin + (at + 1) * step) / _US,
+             "t": place * _STRIP + 2, "u": (place + 1) * _STRIP - 2, "o": round(0.06 + 0.94 * ratio, 3),
              "figure": write(ratio, Unit.RATIO)}
             for at, ratio in enumerate(found.ratio)
         ]  # fmt: skip
     if not rows:
         return None
-    y = alt.Y("side:N", sort=list(SIDE_COLORS), title=None, axis=alt.Axis(ticks=False, domain=False, minExtent=60))
-    ends = [min(row["a"] for row in rows), max(row["b"] for row in rows)]
+    height = _STRIP * len(activity)
+    ticks = [((place + 0.5) * _STRIP, f"{side} busy") for place, side in enumerate(activity)]
+    names = alt.Axis(values=[at for at, _ in ticks], labelExpr=_label_expression(ticks), labelOverlap=False, grid=False,
+                     ticks=False, domain=False, minExtent=_LABELS, maxExtent=_LABELS)  # fmt: skip
+
+    def y(field: str) -> Any:
+        return alt.Y(field, title=None, scale=alt.Scale(domain=[0, height], reverse=True, nice=False), axis=names)
+
+    ends = [float(min(row["a"] for row in rows)), float(max(row["b"] for row in rows))]
     x = alt.X("a:Q", title=None, scale=alt.Scale(domain=ends, nice=False),
               axis=alt.Axis(format=",~f", grid=False, tickCount=8, labelOverlap=True))  # fmt: skip
+    colors = alt.Scale(domain=list(SIDE_COLORS), range=list(SIDE_COLORS.values()))
     strip = (
         alt.Chart(_data(rows))
         .mark_rect(stroke=None)
-        .encode(x=x, x2="b:Q", y=y,
-                color=alt.Color("side:N", scale=alt.Scale(domain=list(SIDE_COLORS), range=list(SIDE_COLORS.values())),
-                                legend=None),
-                opacity=alt.Opacity("r:Q", scale=alt.Scale(domain=[0, 1], range=[0.06, 1]), legend=None),
-                tooltip=[alt.Tooltip("side:N"), alt.Tooltip("figure:N", title="device busy")])
+        .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q", color=alt.Color("side:N", scale=colors, legend=None),
+                opacity=alt.Opacity("o:Q", scale=None),
+                tooltip=[alt.Tooltip("side:N"), alt.Tooltip("figure:N", title="devices busy")])
         .add_params(alt.selection_interval(name=BRUSH, encodings=["x"]))
     )  # fmt: skip
     window = (
-        alt.Chart(_data([{"a": max(low / _US, ends[0]), "b": min(high / _US, ends[1])}]))
-        .mark_rect(fill="#808080", fillOpacity=0.12, stroke=_WORDS, strokeWidth=1.5)
-        .encode(x=x, x2="b:Q")
+        alt.Chart(_data([{"a": max(low / _US, ends[0]), "b": min(high / _US, ends[1]), "t": 0, "u": height}]))
+        .mark_rect(fillOpacity=0, stroke="#808080", strokeWidth=2, tooltip=None)
+        .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q")
     )
-    return alt.layer(window, strip).properties(height=44).configure_view(stroke=None)
+    chart: Layered = alt.layer(strip, window).properties(height=height + _AXIS).configure_view(stroke=None)
+    return chart
 
 
 _TIMES: Final = (("what", "what"), ("region", "region"), ("time", "duration"), ("at", "start"))
@@ -347,13 +382,13 @@ def _labels(marks: Iterable[Mapping[str, Any]], least: float) -> list[dict[str, 
     return [
         {"a": mark["a"], "b": mark["b"], "m": (mark["t"] + mark["u"]) / 2 + 0.5, "w": short_name(mark["w"], 60)}
         for mark in marks
-        if mark["w"] and mark["b"] - mark["a"] >= least
+        if mark.get("w") and mark["b"] - mark["a"] >= least
     ]
 
 
 def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Rows with None where a value is missing."""
-    columns = {name: frame[name].astype(object) for name in frame}
+    columns = {str(name): frame[name].astype(object) for name in frame}
     cells = [column.where(column.notna(), None).tolist() for column in columns.values()]
     return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
 

@@ -94,7 +94,7 @@ def timeline(
         # What was looked at is gone: a new subject is fitted, but for a window that the address asks for.
         window = start if start and start[1] > start[0] else None
         st.session_state[_WAIT] = {"subject": subject, "window": window, "drawn": state.get("drawn", 0) + 1}
-    _drawn(reports, sources, known, palette, on_window)
+    _drawn(reports, {side: source for side, source in sources.items() if source is not None}, known, palette, on_window)
 
 
 @st.fragment
@@ -204,7 +204,7 @@ def _why_none(report: Report) -> str:
 def _title(side: str, report: Report, place: Place) -> str:
     """What the side shows: which variant, which instance, and how that was chosen."""
     name = clipped(str(report.capture["variant"] or report.capture["capture_id"] or ""), 60)
-    words = f"{side}  {name}".rstrip()
+    words = f"{side.capitalize()}: {name}" if name else side.capitalize()
     if place.path is None:
         return f"{words}, whole capture"
     words += f", instance {place.instance + 1:,} of {place.instances:,}"
