@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import altair as alt
 import pandas as pd
 
 from tracekit.model.labels import UNATTRIBUTED, Path
-from tracekit.model.tables import GAP_PARTS
 from tracekit.model.timeline import Activity, Lane, Place, View
 from tracekit.model.units import MISSING, Unit, write
-from tracekit.render.charts import GAP_COLORS, SIDE_COLORS, Layered
+from tracekit.render.charts import GAP_COLORS, SIDE_COLORS
 from tracekit.render.literal import clipped, region_words, short_name
 
 ZOOM: Final = "zoom"
@@ -36,6 +36,12 @@ _COPY_COLOR: Final = "#8C9AA6"
 _CALLS: Final = {"launch": "launch_call", "sync": "sync", "other": "other_call"}
 """A call has the colour of the gap part that it makes."""
 
+Spec = dict[str, Any]
+"""A Vega-Lite chart as Streamlit takes it, its data as frames."""
+
+Tick = tuple[float, str]
+
+_OPACITY: Final = alt.Opacity("o:Q", scale=None)
 _WORDS: Final = "#808495"
 _INK: Final = "#1A1C23"
 _HEIGHTS: Final = {"ranges": 17, "calls": 15, "operations": 26, "gaps": 11}
@@ -87,94 +93,87 @@ class Palette:
         return label if label in self.colors else OTHER
 
 
-def timeline_chart(sides: Sequence[Shown], palette: Palette, low: int, high: int) -> Layered:
+def timeline_chart(sides: Sequence[Shown], palette: Palette, low: int, high: int) -> Spec:
     """Both sides below one another on one axis: ns from each side's origin, from ``low`` to ``high`` in view."""
     bands, ticks, heads, height = _layout(sides)
-    rows: dict[str, list[dict[str, Any]]] = {"ranges": [], "operations": [], "calls": [], "gaps": []}
-    words: list[dict[str, Any]] = []
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in (*_FIELDS, "words")}
+    domain = [low / _US, high / _US]
     for shown, lanes in zip(sides, bands, strict=True):
         for kind, made in _marks(shown, lanes, palette).items():
             rows[kind] += made
-            words += _labels(made, (high - low) / _US * _LABELLED)
+            rows["words"] += _labels(made, (domain[1] - domain[0]) * _LABELLED)
+        rows["lanes"] += [{"t": top, "u": bottom, "a": domain[0], "b": domain[1]} for top, bottom in lanes]
+        rows["starts"] += [{"a": 0, "t": lanes[0][0] - 4, "u": lanes[-1][1] + 4} for _ in lanes[:1]]
+    rows["titles"] = heads
+    spec = json.loads(_timeline_template(tuple(ticks), height, tuple(palette.colors.items())))
+    return _filled(spec, rows, domain)
+
+
+@lru_cache(maxsize=64)
+def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple[str, str], ...]) -> str:
+    """The chart without its data: Altair takes a tenth of a second to make one, too long for every zoom."""
     x = alt.X(
         "a:Q",
         title="us since the start of each side's instance",
-        scale=alt.Scale(domain=[low / _US, high / _US], nice=False, zero=False),
+        scale=alt.Scale(domain=[0, 1], nice=False, zero=False),
         axis=alt.Axis(tickCount=10, labelOverlap=True, format=",~f"),
     )
-    names = alt.Axis(values=[at for at, _ in ticks], labelExpr=_label_expression(ticks), labelOverlap=False, grid=False,
-                     ticks=False, domain=False, labelLimit=_LABELS - 10, minExtent=_LABELS,
-                     maxExtent=_LABELS)  # fmt: skip
-
-    def y(field: str) -> Any:
-        return alt.Y(field, title=None, scale=alt.Scale(domain=[0, height], reverse=True, nice=False), axis=names)
+    y = _heights(ticks, height)
 
     def marks(kind: str, color: alt.Color) -> Any:
+        tips = [alt.Tooltip(f"{field}:N", title=title) for field, title in _TIPS[kind]]
         return (
-            alt.Chart(_data(rows[kind]))
+            alt.Chart(alt.NamedData(kind))
             .mark_rect(stroke=None, clip=True)
-            .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q", color=color, opacity=alt.Opacity("o:Q", scale=None),
-                    tooltip=[alt.Tooltip(f"{field}:N", title=title) for field, title in _TIPS[kind]])
-        )  # fmt: skip
+            .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q", color=color, opacity=_OPACITY, tooltip=tips)
+        )
 
-    ends = {"a": low / _US, "b": high / _US}
+    regions = _colors({**dict(colors), COPIES: _COPY_COLOR, OTHER: _OTHER_COLOR}, "region", "top")
+    causes = _colors(GAP_COLORS, "idle, and the calls", "bottom")
     backdrop = (
-        alt.Chart(_data({"t": t, "u": u, **ends} for lanes in bands for t, u in lanes))
+        alt.Chart(alt.NamedData("lanes"))
         .mark_rect(color="#808080", opacity=0.07, clip=True)
         .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q")
         .add_params(alt.selection_interval(name=ZOOM, bind="scales", encodings=["x"]))
     )
     width = "(scale('x', datum.b) - scale('x', datum.a))"
-    inside = (
-        alt.Chart(_data(words))
-        .mark_text(align="left", baseline="middle", dx=3, fontSize=10.5, color=_INK, clip=True, tooltip=None,
-                   limit=alt.ExprRef(f"max({width} - 5, 1)"), opacity=alt.ExprRef(f"{width} > 22 ? 1 : 0"))
+    words = (
+        alt.Chart(alt.NamedData("words"))
+        .mark_text(
+            align="left", baseline="middle", dx=3, fontSize=10.5, color=_INK, clip=True, tooltip=None,
+            limit=alt.ExprRef(f"max({width} - 5, 1)"), opacity=alt.ExprRef(f"{width} > 22 ? 1 : 0"),
+        )
         .encode(x=x, y=y("m:Q"), text="w:N")
     )  # fmt: skip
-    start = alt.Chart(_data([{"a": 0}])).mark_rule(color=_WORDS, strokeDash=[3, 3], clip=True).encode(x=x)
+    starts = (
+        alt.Chart(alt.NamedData("starts"))
+        .mark_rule(color=_WORDS, strokeDash=[3, 3], clip=True)
+        .encode(x=x, y=y("t:Q"), y2="u:Q")
+    )
     titles = (
-        alt.Chart(_data(heads))
+        alt.Chart(alt.NamedData("titles"))
         .mark_text(align="left", baseline="bottom", fontSize=13, fontWeight=600, color=_WORDS)
         .encode(x=alt.value(0), y=y("m:Q"), text="w:N")
     )
-    groups = [
-        alt.layer(*(marks(kind, color) for kind in kinds if rows[kind]))
-        for kinds, color in ((("ranges", "operations"), _regions(rows, palette)), (("calls", "gaps"), _causes(rows)))
-        if any(rows[kind] for kind in kinds)
-    ]
-    chart: Layered = (
-        alt.layer(backdrop, *groups, inside, start, titles)
+    layers = (
+        backdrop,
+        alt.layer(marks("ranges", regions), marks("operations", regions)),
+        alt.layer(marks("calls", causes), marks("gaps", causes)),
+        words,
+        starts,
+        titles,
+    )
+    return json.dumps(
+        alt.layer(*layers)
         .resolve_scale(color="independent")
         .properties(height=height + _AXES)
         .configure_view(stroke=None)
         .configure_axis(labelFontSize=11)
+        .to_dict()
     )
-    return chart
 
 
-def _regions(rows: Mapping[str, Sequence[Mapping[str, Any]]], palette: Palette) -> alt.Color:
-    """The colours of the regions, with those in view in the legend."""
-    used = {row["key"] for kind in ("ranges", "operations") for row in rows[kind]}
-    colors = {**palette.colors, COPIES: _COPY_COLOR, OTHER: _OTHER_COLOR}
-    return _colors({key: color for key, color in colors.items() if key in used}, "region", "top")
-
-
-def _causes(rows: Mapping[str, Sequence[Mapping[str, Any]]]) -> alt.Color:
-    """The colours of gap parts, and of the calls that make them."""
-    used = {row["key"] for kind in ("calls", "gaps") for row in rows[kind]}
-    return _colors({part: GAP_COLORS[part] for part in GAP_PARTS if part in used}, "idle, and the calls", "bottom")
-
-
-def _colors(colors: Mapping[str, str], title: str, orient: Any) -> alt.Color:
-    legend = alt.Legend(
-        title=title, orient=orient, direction="horizontal", columns=8, labelLimit=150, symbolType="square",
-        symbolStrokeWidth=0, symbolSize=90, titleOrient="left", titleFontWeight="normal", titleFontSize=12,
-        labelFontSize=12, titleColor=_WORDS, offset=4,
-    )  # fmt: skip
-    return alt.Color("key:N", scale=alt.Scale(domain=list(colors), range=list(colors.values())), legend=legend)
-
-
-def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int], low: int, high: int) -> Layered | None:
+def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int], low: int, high: int) -> Spec | None:
     """How busy each side's devices are, with the window [``low``, ``high``) marked; None where no side has work.
 
     A brush on it selects the next window.
@@ -191,33 +190,75 @@ def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int],
         ]  # fmt: skip
     if not rows:
         return None
-    height = _STRIP * len(activity)
-    ticks = [((place + 0.5) * _STRIP, f"{side} busy") for place, side in enumerate(activity)]
-    names = alt.Axis(values=[at for at, _ in ticks], labelExpr=_label_expression(ticks), labelOverlap=False, grid=False,
-                     ticks=False, domain=False, minExtent=_LABELS, maxExtent=_LABELS)  # fmt: skip
+    domain = [float(min(row["a"] for row in rows)), float(max(row["b"] for row in rows))]
+    window = {"a": max(low / _US, domain[0]), "b": min(high / _US, domain[1]), "t": 0, "u": _STRIP * len(activity)}
+    return _filled(json.loads(_overview_template(tuple(activity))), {"activity": rows, "window": [window]}, domain)
 
-    def y(field: str) -> Any:
-        return alt.Y(field, title=None, scale=alt.Scale(domain=[0, height], reverse=True, nice=False), axis=names)
 
-    ends = [float(min(row["a"] for row in rows)), float(max(row["b"] for row in rows))]
-    x = alt.X("a:Q", title=None, scale=alt.Scale(domain=ends, nice=False),
-              axis=alt.Axis(format=",~f", grid=False, tickCount=8, labelOverlap=True))  # fmt: skip
+@lru_cache(maxsize=8)
+def _overview_template(sides: tuple[str, ...]) -> str:
+    """The strip without its data."""
+    height = _STRIP * len(sides)
+    y = _heights(tuple(((place + 0.5) * _STRIP, f"{side} busy") for place, side in enumerate(sides)), height)
+    x = alt.X(
+        "a:Q",
+        title=None,
+        scale=alt.Scale(domain=[0, 1], nice=False),
+        axis=alt.Axis(format=",~f", grid=False, tickCount=8, labelOverlap=True),
+    )
     colors = alt.Scale(domain=list(SIDE_COLORS), range=list(SIDE_COLORS.values()))
     strip = (
-        alt.Chart(_data(rows))
+        alt.Chart(alt.NamedData("activity"))
         .mark_rect(stroke=None)
-        .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q", color=alt.Color("side:N", scale=colors, legend=None),
-                opacity=alt.Opacity("o:Q", scale=None),
-                tooltip=[alt.Tooltip("side:N"), alt.Tooltip("figure:N", title="devices busy")])
+        .encode(
+            x=x, x2="b:Q", y=y("t:Q"), y2="u:Q", color=alt.Color("side:N", scale=colors, legend=None),
+            opacity=_OPACITY, tooltip=[alt.Tooltip("side:N"), alt.Tooltip("figure:N", title="devices busy")],
+        )
         .add_params(alt.selection_interval(name=BRUSH, encodings=["x"]))
     )  # fmt: skip
     window = (
-        alt.Chart(_data([{"a": max(low / _US, ends[0]), "b": min(high / _US, ends[1]), "t": 0, "u": height}]))
+        alt.Chart(alt.NamedData("window"))
         .mark_rect(fillOpacity=0, stroke="#808080", strokeWidth=2, tooltip=None)
         .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q")
     )
-    chart: Layered = alt.layer(strip, window).properties(height=height + _AXIS).configure_view(stroke=None)
-    return chart
+    return json.dumps(alt.layer(strip, window).properties(height=height + _AXIS).configure_view(stroke=None).to_dict())
+
+
+def _heights(ticks: Sequence[Tick], height: int) -> Callable[[str], Any]:
+    """The vertical encoding of a field: pixels from the top, with a name at each tick."""
+    axis = alt.Axis(
+        values=[at for at, _ in ticks], labelExpr=_label_expression(ticks), labelOverlap=False, grid=False,
+        ticks=False, domain=False, labelLimit=_LABELS - 10, minExtent=_LABELS, maxExtent=_LABELS,
+    )  # fmt: skip
+    return lambda field: alt.Y(
+        field, title=None, scale=alt.Scale(domain=[0, height], reverse=True, nice=False), axis=axis
+    )
+
+
+def _colors(colors: Mapping[str, str], title: str, orient: Any) -> alt.Color:
+    """All colours of a kind, in view or not, so that the legend stays while one zooms."""
+    legend = alt.Legend(
+        title=title, orient=orient, direction="horizontal", columns=10, labelLimit=130, symbolType="square",
+        symbolStrokeWidth=0, symbolSize=90, titleOrient="left", titleFontWeight="normal", titleFontSize=12,
+        labelFontSize=12, titleColor=_WORDS, offset=4,
+    )  # fmt: skip
+    return alt.Color("key:N", scale=alt.Scale(domain=list(colors), range=list(colors.values())), legend=legend)
+
+
+def _filled(spec: Spec, rows: Mapping[str, list[dict[str, Any]]], domain: Sequence[float]) -> Spec:
+    """A template with its data, and with the horizontal domain set on every layer."""
+    spec["datasets"] = {
+        name: pd.DataFrame(list(cells), columns=list(_FIELDS.get(name, cells[0] if cells else ())))
+        for name, cells in rows.items()
+    }
+    pending = [spec]
+    while pending:
+        layer = pending.pop()
+        pending += layer.get("layer", ())
+        scale = layer.get("encoding", {}).get("x", {}).get("scale")
+        if scale is not None:
+            scale["domain"] = list(domain)
+    return spec
 
 
 _TIMES: Final = (("what", "what"), ("region", "region"), ("time", "duration"), ("at", "start"))
@@ -231,10 +272,20 @@ _TIPS: Final[Mapping[str, Sequence[tuple[str, str]]]] = {
     "gaps": (("what", "idle"), ("time", "duration"), ("at", "start"), ("parts", "parts")),
 }  # fmt: skip
 
+_PLACE: Final = ("a", "b", "t", "u", "o", "key")
+_FIELDS: Final[Mapping[str, Sequence[str]]] = {
+    **{kind: (*_PLACE, *(field for field, _ in tips)) for kind, tips in _TIPS.items()},
+    "words": ("a", "b", "m", "w"),
+    "lanes": ("a", "b", "t", "u"),
+    "starts": ("a", "t", "u"),
+    "titles": ("m", "w"),
+}
+"""What is sent of each kind of mark: a and b are times in us, t, u and m heights in pixels, o its opacity."""
+
 
 def _layout(
     sides: Sequence[Shown],
-) -> tuple[list[list[tuple[int, int]]], list[tuple[float, str]], list[dict[str, Any]], int]:
+) -> tuple[list[list[tuple[int, int]]], list[Tick], list[dict[str, Any]], int]:
     """Top and bottom of every lane of each side, the lanes' names and the sides' titles by height, and the height."""
     bands, ticks, heads = [], [], []
     top = 0
@@ -393,7 +444,7 @@ def _records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*cells, strict=True)]
 
 
-def _label_expression(ticks: Sequence[tuple[float, str]]) -> str:
+def _label_expression(ticks: Sequence[Tick]) -> str:
     """A Vega expression that names a lane by its height; names are program text and numbers."""
     places = json.dumps([at for at, _ in ticks])
     return f"{json.dumps([clipped(name, 40) for _, name in ticks])}[indexof({places}, datum.value)]"
@@ -404,7 +455,3 @@ def _legend(title: str) -> alt.Legend:
         title=title, orient="top", direction="horizontal", columns=9, labelLimit=180, symbolType="square",
         titleOrient="left", titleLimit=220, offset=2,
     )  # fmt: skip
-
-
-def _data(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
-    return alt.InlineData(values=list(rows))

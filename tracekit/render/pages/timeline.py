@@ -144,8 +144,8 @@ def _drawn(
     activity = {side: sources[side].activity(origins[side] + low, origins[side] + high, _BINS) for side in places}
     strip = overview_chart(activity, origins, *window)
     if strip is not None:
-        st.altair_chart(
-            strip,
+        st.vega_lite_chart(
+            spec=strip,
             width="stretch",
             key=f"overview-{state['drawn']}",
             on_select=brushed,
@@ -157,8 +157,8 @@ def _drawn(
               place, sources[side].view(origins[side] + window[0], origins[side] + window[1], place=place))
         for side, place in places.items()
     ]  # fmt: skip
-    st.altair_chart(
-        timeline_chart(shown, palette, *window),
+    st.vega_lite_chart(
+        spec=timeline_chart(shown, palette, *window),
         width="stretch",
         key=f"timeline-{state['drawn']}",
         on_select=zoomed,
