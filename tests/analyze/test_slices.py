@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit import pipeline
@@ -100,6 +100,7 @@ def a_bundle() -> str:
     return sorted(path.parent.name for path in SAMPLES.glob("*/manifest.json"))[0]
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.floats(-0.1, 1.1), st.floats(1e-4, 1.2), st.integers(3, 900))
 def test_the_lanes_of_a_view_sum_to_the_report_frames(begin: float, length: float, marks: int) -> None:
     found = tracks(a_bundle())
