@@ -23,7 +23,7 @@ from tracekit.model.schema import DType, Table, integers, text_codes
 from tracekit.model.tables import GAP_PARTS
 from tracekit.model.timeline import Activity, Lane, LeftOut, Place, View
 
-MARKS: Final = 1_500
+MARKS: Final = 1_200
 """At most so many slices a lane."""
 THREADS: Final = 3
 DEPTHS: Final = 6
@@ -97,13 +97,15 @@ class Track:
         """How much of [low, high) is covered."""
         return int(self.cover.between(np.array([low]), np.array([high]))[0])
 
-    def touching(self, low: int, high: int) -> Ints:
-        """The rows of which a part lies in [low, high); one of no length counts where it begins."""
+    def touching(self, low: int, high: int) -> slice | Ints:
+        """The rows of which a part lies in [low, high), as a slice where nothing lies between; one of no length counts
+        where it begins."""
         first, last = np.searchsorted(self.start, (low, high), side="left").tolist()
         reaching = min(int(np.searchsorted(self.reach, low, side="right")), first)
         carried = reaching + np.flatnonzero(self.end[reaching:first] > low)
-        inside = np.arange(first, last, dtype=np.int64)
-        return np.concatenate([carried, inside]) if len(carried) else inside
+        if len(carried) == first - reaching:
+            return slice(reaching, last)
+        return np.concatenate([carried, np.arange(first, last, dtype=np.int64)])
 
     def cut(self, low: int, high: int, marks: int = MARKS) -> Cut:
         """At most ``marks`` slices of the window [low, high): rows of at least a pixel alone, the others by pixel.
@@ -112,14 +114,15 @@ class Track:
         the narrow ones of a pixel at most once.
         """
         pixels = max(1, marks // 3)
-        rows = self.touching(low, high)
-        start, begin, reach = self.start[rows], self.begin[rows], self.reach[rows]
-        own_low, own_high = np.clip(begin, low, high), np.clip(reach, low, high)
-        busy = own_high - own_low
-        wide = np.flatnonzero(busy * pixels >= high - low)
-        edges = low + (np.arange(pixels, dtype=np.int64) * (high - low)) // pixels
-        bounds = np.searchsorted(start, edges[1:], side="left")
-        first = np.unique(np.concatenate([[0], bounds, wide, wide + 1]))
+        at = self.touching(low, high)
+        start, begin, reach = self.start[at], self.begin[at], self.reach[at]
+        rows = np.arange(at.start, at.stop, dtype=np.int64) if isinstance(at, slice) else at
+        busy = reach - begin
+        for cut in (np.flatnonzero(begin < low), np.flatnonzero(reach > high)):
+            busy[cut] = np.clip(reach[cut], low, high) - np.clip(begin[cut], low, high)
+        wide = np.flatnonzero(busy >= -(-(high - low) // pixels))
+        edges = low + (np.arange(1, pixels, dtype=np.int64) * (high - low)) // pixels
+        first = np.unique(np.concatenate([[0], np.searchsorted(start, edges, side="left"), wide, wide + 1]))
         first = first[first < len(rows)]
         if not len(first):
             none = np.empty(0, np.int64)
@@ -127,14 +130,15 @@ class Track:
         count = np.diff(np.append(first, len(rows)))
         total = np.add.reduceat(busy, first)
         alone = count == 1
-        covered = np.where(busy > 0, own_low, np.maximum(start, low))
-        ends = np.maximum.reduceat(np.where(busy > 0, own_high, covered), first)
-        group, share = _leading(self.group[rows], busy, first, count, total)
+        # Own times are in order: that of a slice begins with its first row's and ends at its last row's reach.
+        from_, to = np.maximum(start[first], low), np.minimum(self.end[rows[first]], high)
+        own = ~alone & (total > 0)
+        group, share = _leading(self.group[at], busy, first, count, total)
         return Cut(
             rows=rows,
             first=first,
-            start=np.where(alone, np.maximum(start[first], low), covered[first]),
-            end=np.where(alone, np.minimum(self.end[rows[first]], high), ends),
+            start=np.where(own, np.maximum(begin[first], low), from_),
+            end=np.where(own, np.minimum(reach[first + count - 1], high), np.where(alone, to, from_)),
             count=count,
             busy=total,
             row=np.where(alone, rows[first], -1),
@@ -147,21 +151,26 @@ def _leading(group: Ints, busy: Ints, first: Ints, count: Ints, total: Ints) -> 
     """The group with the most busy time of each slice, the first one where none has any; and its share."""
     leader = group[first]
     most = busy[first]
-    if len(merged := np.flatnonzero(count > 1)):
+    merged = np.flatnonzero(count > 1)
+    if not group.any():
+        most = total
+    elif len(merged):
         groups = int(group.max()) + 1
-        inside = np.repeat(count > 1, count)
-        slice_ = np.repeat(np.arange(len(merged)), count[merged])
-        key, weight = slice_ * groups + group[inside], busy[inside]
+        own = np.where(count > 1, np.cumsum(count > 1) - 1, -1)
+        key = np.repeat(own, count) * groups + group
+        if len(merged) < len(count):
+            inside = np.repeat(count > 1, count)
+            key, busy = key[inside], busy[inside]
         if len(merged) * groups <= _DENSE:
-            sums = sum_by(key, weight, len(merged) * groups).reshape(len(merged), groups)
+            sums = sum_by(key, busy, len(merged) * groups).reshape(len(merged), groups)
             top = sums.argmax(axis=1)
             found = sums[np.arange(len(merged)), top]
         else:
             keys, code = np.unique(key, return_inverse=True)
-            sums = sum_by(code, weight, len(keys))
-            order = np.lexsort((-sums, keys // groups))
+            totals = sum_by(code, busy, len(keys))
+            order = np.lexsort((-totals, keys // groups))
             best = order[np.searchsorted((keys // groups)[order], np.arange(len(merged)))]
-            top, found = keys[best] % groups, sums[best]
+            top, found = keys[best] % groups, totals[best]
         leader[merged] = np.where(found > 0, top, leader[merged])
         most[merged] = found
     return leader, np.divide(most, total, out=np.full(len(total), np.nan), where=total > 0)

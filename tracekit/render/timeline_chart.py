@@ -63,9 +63,8 @@ _ORDER: Final = ("host", "sync", "other_call", "launch_call", "launch_latency", 
 
 @dataclass(frozen=True)
 class Shown:
-    """A side of the chart: its name, what is said of it, and its window; ``view`` is None where it has no timeline."""
+    """A side of the chart: what is said of it, where its instance lies, and its window."""
 
-    side: str
     title: str
     place: Place
     view: View

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import streamlit as st
@@ -81,7 +82,7 @@ def timeline(
     known = {side: place for side, place in places.items() if place is not None and sources[side] is not None}
     for side in SIDE_COLORS:
         if side not in known:
-            _say(f"{side}: {_why_none(reports[side])}")
+            _say(f"{side.capitalize()}: {_why_none(reports[side])}")
     if not known:
         return
     for side, place in known.items():
@@ -152,24 +153,28 @@ def _drawn(
             selection_mode=BRUSH,
             alt="How busy the devices are. Drag over it to choose the window.",
         )
-    shown = [
-        Shown(side, _title(side, reports[side], place),
-              place, sources[side].view(origins[side] + window[0], origins[side] + window[1], place=place))
-        for side, place in places.items()
-    ]  # fmt: skip
+    with ThreadPoolExecutor(len(places)) as pool:  # Most of the time is NumPy's, which works beside another thread.
+        views = pool.map(
+            lambda side: sources[side].view(origins[side] + window[0], origins[side] + window[1], place=places[side]),
+            places,
+        )
+        shown = {
+            side: Shown(_title(side, reports[side], place), place, view)
+            for (side, place), view in zip(places.items(), views, strict=True)
+        }
     st.vega_lite_chart(
-        spec=timeline_chart(shown, palette, *window),
+        spec=timeline_chart(list(shown.values()), palette, *window),
         width="stretch",
         key=f"timeline-{state['drawn']}",
         on_select=zoomed,
         selection_mode=ZOOM,
         alt="Timelines of base and test: NVTX ranges, CUDA calls, device operations and idle time.",
     )
-    for one in shown:
+    for side, one in shown.items():
         if words := _left_out(one.view.left_out):
-            _say(f"{one.side}: {words}")
+            _say(f"{side.capitalize()}: {words}")
         if not len(one.view.slices):
-            _say(f"{one.side}: nothing happens in this window.")
+            _say(f"{side.capitalize()}: nothing happens in this window.")
     st.caption(
         "Scroll to zoom, drag to move, double-click to reset; what is narrower than a pixel is merged and paler, and "
         "says how many it stands for. In a gap, host, sync and other calls mix in time: they are drawn by length."
