@@ -47,7 +47,8 @@ class Places:
         if rows is None or (instance is not None and not 0 <= instance < len(rows)):
             return None
         measure, values = self._measured(rows)
-        number = _median(values) if instance is None else instance
+        median = _median(values)
+        number = median if instance is None else instance
         row = rows[number]
         range_id = int(integers(self.frame["range_id"].iloc[[row]], -1)[0])
         begin, span = (int(integers(self.frame[n].iloc[[row]], -1)[0]) for n in ("device_start_ns", "device_span_ns"))
@@ -65,6 +66,7 @@ class Places:
             end_ns=max(end, begin + span) if span >= 0 else end,
             measure=measure,
             value_ns=None if measure is None or values[number] == _UNKNOWN else int(values[number]),
+            is_median=number == median,
             thread=thread,
         )
 

@@ -18,7 +18,8 @@ class Place:
     [``start_ns``, ``end_ns``) holds its range and all device work launched inside it. ``origin_ns`` is what the two
     sides of a comparison are aligned at: the start of the range, or of the first operation where there is no range.
     ``measure`` names the column of table instances by which instances are ordered, and ``value_ns`` is its value; both
-    are None where none is known. ``thread`` is that of the range.
+    are None where none is known; ``is_median`` is whether no other instance is nearer to the median. ``thread`` is that
+    of the range.
     """
 
     path: Path | None
@@ -29,6 +30,7 @@ class Place:
     end_ns: int
     measure: str | None = None
     value_ns: int | None = None
+    is_median: bool = False
     thread: int | None = None
 
 

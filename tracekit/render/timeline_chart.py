@@ -30,6 +30,7 @@ REGION_COLORS: Final = (
 is legible on each, on light pages and dark ones."""
 
 OTHER: Final = "other regions"
+OTHER_KERNELS: Final = "other kernels, and ranges"
 COPIES: Final = "copies and memsets"
 _OTHER_COLOR: Final = "#BBBBBB"
 _COPY_COLOR: Final = "#8C9AA6"
@@ -72,24 +73,44 @@ class Shown:
 
 @dataclass(frozen=True)
 class Palette:
-    """A colour for each region by its label, the same on both sides. Labels beyond the colours share one."""
+    """A colour for each label, the same on both sides: of regions by path, or of kernels by name.
+
+    Labels beyond the colours share one. Where kernels have the colours, ranges have none.
+    """
 
     colors: Mapping[str, str]
-    labels: Mapping[Path, str]
+    regions: Mapping[Path, str]
+    kernels: Mapping[str, str]
 
     @classmethod
-    def of(cls, labels: Mapping[Path, str]) -> Palette:
+    def of_regions(cls, labels: Mapping[Path, str]) -> Palette:
         """From the label of every path of either side, the most important first."""
-        distinct = [label for label in dict.fromkeys(labels.values()) if label != UNATTRIBUTED]
-        colors = dict(zip(distinct, REGION_COLORS, strict=False))
-        return cls(colors, labels)
+        return cls(_colored(labels.values()), labels, {})
 
-    def key(self, path: Path | None, role: str) -> str:
+    @classmethod
+    def of_kernels(cls, labels: Mapping[str, str]) -> Palette:
+        """From the label of every kernel name of either side, the most important first."""
+        return cls(_colored(labels.values()), {}, labels)
+
+    @property
+    def other(self) -> str:
+        """What a legend calls everything that has no colour of its own."""
+        return OTHER_KERNELS if self.kernels else OTHER
+
+    def key(self, row: Mapping[str, Any]) -> str:
         """What an operation or a range is called in the legend."""
-        if role in ("copy", "memset"):
+        if row["role"] in ("copy", "memset"):
             return COPIES
-        label = self.labels.get(path, path[-1]) if path else OTHER
-        return label if label in self.colors else OTHER
+        if self.kernels:
+            label = self.kernels.get(row["name"]) if row["role"] == "kernel" else None
+        else:
+            label = self.regions.get(row["path"])
+        return label if label is not None and label in self.colors else self.other
+
+
+def _colored(labels: Iterable[str]) -> dict[str, str]:
+    distinct = [label for label in dict.fromkeys(labels) if label != UNATTRIBUTED]
+    return dict(zip(distinct, REGION_COLORS, strict=False))
 
 
 def timeline_chart(sides: Sequence[Shown], palette: Palette, low: int, high: int) -> Spec:
@@ -104,12 +125,12 @@ def timeline_chart(sides: Sequence[Shown], palette: Palette, low: int, high: int
         rows["lanes"] += [{"t": top, "u": bottom, "a": domain[0], "b": domain[1]} for top, bottom in lanes]
         rows["starts"] += [{"a": 0, "t": lanes[0][0] - 4, "u": lanes[-1][1] + 4} for _ in lanes[:1]]
     rows["titles"] = heads
-    spec = json.loads(_timeline_template(tuple(ticks), height, tuple(palette.colors.items())))
+    spec = json.loads(_timeline_template(tuple(ticks), height, tuple(palette.colors.items()), palette.other))
     return _filled(spec, rows, domain)
 
 
 @lru_cache(maxsize=64)
-def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple[str, str], ...]) -> str:
+def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple[str, str], ...], other: str) -> str:
     """The chart without its data: Altair takes a tenth of a second to make one, too long for every zoom."""
     x = alt.X(
         "a:Q",
@@ -127,7 +148,11 @@ def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple
             .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q", color=color, opacity=_OPACITY, tooltip=tips)
         )
 
-    regions = _colors({**dict(colors), COPIES: _COPY_COLOR, OTHER: _OTHER_COLOR}, "region", "top")
+    regions = _colors(
+        {**dict(colors), COPIES: _COPY_COLOR, other: _OTHER_COLOR},
+        "kernel" if other == OTHER_KERNELS else "region",
+        "top",
+    )
     causes = _colors(GAP_COLORS, "idle, and the calls", "bottom")
     backdrop = (
         alt.Chart(alt.NamedData("lanes"))
@@ -343,7 +368,7 @@ def _marks(shown: Shown, bands: Sequence[tuple[int, int]], palette: Palette) -> 
         else:
             noun = "ranges" if kind == "ranges" else "operations"
             mark |= {
-                "key": palette.key(row["path"], row["role"]),
+                "key": palette.key(row),
                 "what": _what(row, noun),
                 "region": region_words(row["path"], 60) if row["path"] else MISSING,
             }

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Final
+from typing import Final
 
 import streamlit as st
 
-from tracekit.model.report import RegionPair, Report
+from tracekit.model.labels import Path
+from tracekit.model.report import Comparison, RegionPair, Report
 from tracekit.model.timeline import LeftOut, Place, Source
 from tracekit.model.units import Unit, write
 from tracekit.render.charts import SIDE_COLORS
-from tracekit.render.literal import clipped, region_words
+from tracekit.render.literal import clipped, region_words, short_name
 from tracekit.render.timeline_chart import BRUSH, ZOOM, Palette, Shown, overview_chart, timeline_chart
 
 Window = tuple[int, int]
 """From and to, in ns from each side's origin."""
 
+_NUMBER: Final = re.compile(r"\d+")
 _STEP: Final = 4
 """A step to the side is the window's fourth; a step in shows its half, a step out its double."""
 _MARGIN: Final = 50
@@ -181,22 +184,35 @@ def _drawn(
     )
 
 
-def palette(pairs: Sequence[RegionPair]) -> Palette:
-    """A colour for each region's label, those with the most time first; a pair's two paths share the label."""
+def palette(comparison: Comparison, by: str = "region") -> Palette:
+    """The colours of a comparison's regions or kernels, those with the most time first; a pair's two sides share one.
+
+    Labels that differ by their numbers alone are one: ``layer3`` and ``layer4``. Without NVTX ranges there are no
+    regions to tell apart, and kernels have the colours.
+    """
     weight: dict[str, float] = {}
-    labels: dict[Any, str] = {}
-    for pair in pairs:
-        label = _without_numbers(pair.path[-1])
+    if by == "kernel" or comparison.matching != "ranges":
+        names: dict[str, str] = {}
+        for match in (match for pair in comparison.regions for match in pair.kernels):
+            alike = match.match in ("same", "renamed")
+            for kernel in (*match.base, *match.test):
+                label = short_name((match.base[0] if alike and match.base else kernel).name, 60)
+                names.setdefault(kernel.name, label)
+                weight[label] = max(weight.get(label, 0), float(kernel.busy_ns or 0))
+        return Palette.of_kernels(dict(sorted(names.items(), key=lambda item: -weight[item[1]])))
+    shared: dict[str, set[str]] = {}
+    regions: dict[Path, str] = {}
+    for pair in comparison.regions:
+        label = _NUMBER.sub("#", pair.path[-1])
+        shared.setdefault(label, set()).add(pair.path[-1])
         change = pair.metrics.get("device_ns")
-        size = max((v for v in (change.base, change.test) if isinstance(v, int | float)), default=0) if change else 0
-        weight[label] = max(weight.get(label, 0), float(size))
-        labels |= {path: label for path in (pair.base_path, pair.test_path) if path is not None}
-    return Palette.of(dict(sorted(labels.items(), key=lambda item: -weight[item[1]])))
-
-
-def _without_numbers(label: str) -> str:
-    """``layer3`` and ``layer4`` are alike: one colour for both."""
-    return clipped("".join("#" if c.isdigit() else c for c in label).replace("##", "#"), 40)
+        sizes = [size for size in (change.base, change.test) if isinstance(size, int | float)] if change else []
+        weight[label] = max([weight.get(label, 0.0), *map(float, sizes)])
+        regions |= {path: label for path in (pair.base_path, pair.test_path) if path is not None}
+    shown = {label: clipped(label if len(own) > 1 else next(iter(own)), 60) for label, own in shared.items()}
+    return Palette.of_regions(
+        {path: shown[label] for path, label in sorted(regions.items(), key=lambda item: -weight[item[1]])}
+    )
 
 
 def _why_none(report: Report) -> str:
@@ -213,9 +229,10 @@ def _title(side: str, report: Report, place: Place) -> str:
     if place.path is None:
         return f"{words}, whole capture"
     words += f", instance {place.instance + 1:,} of {place.instances:,}"
-    if place.measure is not None and place.value_ns is not None:
-        words += f" ({_MEASURES[place.measure]} {write(place.value_ns, Unit.NS)})"
-    return words
+    if place.measure is None or place.value_ns is None:
+        return words
+    median = ", the median by" if place.is_median and place.instances > 1 else ":"
+    return f"{words}{median} {_MEASURES[place.measure]} {write(place.value_ns, Unit.NS)}"
 
 
 def _window_words(window: Window) -> str:
