@@ -1,5 +1,5 @@
 """The dashboard in a checkout: ``streamlit run app.py``, or ``streamlit run app.py -- DIR``."""
 
-from tracekit.app import main
+from tracekit.app.page import main
 
 main()

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 
 @pytest.fixture(scope="session")
 def samples() -> Path:
-    """The bundled traces."""
-    return ROOT / "sample_traces"
+    """Captures whose figures are known by hand: tests/captures/README.md."""
+    return ROOT / "tests" / "captures"
 
 
 @pytest.fixture(scope="session")

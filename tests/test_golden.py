@@ -14,7 +14,7 @@ from tracekit import pipeline
 from tracekit.model.report import Metric
 from tracekit.model.units import MISSING
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
+SAMPLES = Path(__file__).parent / "captures"
 GOLDEN = Path(__file__).parent / "golden"
 COLUMNS = (
     "kernel_count", "copy_count", "launch_call_count", "host_ns", "busy_ns", "device_ns", "gap_ns", "gap_host_ns",

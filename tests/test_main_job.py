@@ -13,7 +13,7 @@ from tracekit.analyze.regions import ADDITIVE
 from tracekit.model.report import Comparison, Report
 from tracekit.model.tables import GAP_PARTS
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
+SAMPLES = Path(__file__).parent / "captures"
 TIMELINES = sorted(path.parent.name for path in SAMPLES.glob("*/timeline.sqlite"))
 ROOT = ("unfused/T1/iter",)
 

@@ -16,7 +16,7 @@ from tracekit.pipeline import diff, idle_report
 from tracekit.pipeline import report as analyze
 from tracekit.render.json import diff_json, gaps_json, show_json
 
-SAMPLES = Path(__file__).parents[1] / "sample_traces"
+SAMPLES = Path(__file__).parent / "captures"
 PUBLIC = Path(__file__).parents[2] / "shared" / "cases" / "public"
 TWO_PROCESSES = "nsys2026.2_two_processes_cut.sqlite"
 FOUR_STREAMS = "nsys2026.1_four_streams_no_nvtx.sqlite"

@@ -19,7 +19,7 @@ def blocks(language: str = "") -> list[str]:
 
 def test_the_five_rows_are_those_of_the_samples() -> None:
     (shown,) = [block for block in blocks() if block.startswith("compare")]
-    comparison = pipeline.diff(ROOT / "sample_traces/decode_unfused", ROOT / "sample_traces/decode_fused")
+    comparison = pipeline.diff(ROOT / "sample_traces/request_eager", ROOT / "sample_traces/request_fused")
     lines = shown.splitlines()[1:]
     rows = pipeline.findings(comparison)
     assert len(lines) == len(rows) == 5
@@ -32,10 +32,13 @@ def test_the_five_rows_are_those_of_the_samples() -> None:
 
 
 def test_the_figures_in_prose_are_those_of_the_samples() -> None:
-    report = pipeline.report(ROOT / "sample_traces/decode_unfused")
-    norm = report.region(("unfused/T1/iter", "layer0", "residual_rmsnorm")).metrics
-    assert (norm["kernel_count"].value, round(norm["busy_ns"].value / 1000, 1)) == (10, 15.5)
-    assert "10 kernels became 1, and 15.5 us of busy time\n2.4 us" in README
+    report = pipeline.report(ROOT / "sample_traces/request_eager")
+    norm = report.region(("eager/T128/request", "prefill", "layer0", "residual_rmsnorm")).metrics
+    assert (norm["kernel_count"].value, round(norm["busy_ns"].value / 1000, 1)) == (9, 25.7)
+    fused = pipeline.report(ROOT / "sample_traces/request_fused")
+    norm = fused.region(("fused/T128/request", "prefill", "layer0", "residual_rmsnorm")).metrics
+    assert (norm["kernel_count"].value, round(norm["busy_ns"].value / 1000, 1)) == (1, 2.3)
+    assert "9 kernels became 1, and 25.7 us of busy time\n2.3 us" in README
 
 
 def test_the_python_runs(monkeypatch) -> None:
@@ -50,7 +53,7 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_the_first_sentence_is_that_of_the_samples() -> None:
-    comparison = pipeline.diff(ROOT / "sample_traces/decode_unfused", ROOT / "sample_traces/decode_fused")
+    comparison = pipeline.diff(ROOT / "sample_traces/request_eager", ROOT / "sample_traces/request_fused")
     (shown,) = [block.strip() for block in blocks() if block.startswith("Fusion helped")]
     assert headline(comparison).startswith(shown)
 

@@ -99,12 +99,16 @@ def gaps(
     output: OutputOption = None,
     force: ForceOption = False,
     longest: Annotated[int, typer.Option("--longest", min=0, help="How many of the longest gaps to list.")] = 10,
+    at_least: Annotated[float, typer.Option("--at-least", min=0, metavar="US", help="Leave shorter gaps out.")] = 0,
+    region: Annotated[str | None, typer.Option("--region", metavar="PATH", help="Only gaps of that region.")] = None,
 ) -> None:
     """Show idle device time: in gaps of which length, for which cause, and the longest ones."""
     _refuse_overwrite(output, force, trace)
     from tracekit import pipeline
 
-    data = pipeline.idle_report(pipeline.report(trace), longest=longest)
+    report = pipeline.report(trace)
+    within = None if region is None else pipeline.region_named(report, region)
+    data = pipeline.idle_report(report, longest=longest, at_least_ns=round(at_least * 1000), within=within)
     if format is Format.JSON:
         from tracekit.render.json import gaps_json
 
@@ -297,7 +301,7 @@ def app_command(
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open a browser window.")] = True,
 ) -> None:
     """Open the dashboard on a folder of traces, or on the bundled samples."""
-    from tracekit.app import serve
+    from tracekit.app.server import serve
 
     raise typer.Exit(serve(directory, port=port, open_browser=browser))
 

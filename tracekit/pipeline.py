@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from difflib import get_close_matches
 from os import PathLike
 from os.path import isfile
 from pathlib import Path
@@ -11,13 +13,14 @@ from pathlib import Path
 from tracekit import compare as rules
 from tracekit.analyze import Tracks, analyze, without_ranges
 from tracekit.analyze import idle_report as idle_report
+from tracekit.analyze import what_if as what_if
 from tracekit.capture import finish
 from tracekit.compare import RegionMap, Rule, compare, parse_map
 from tracekit.compare import judge_gate as judge_gate
 from tracekit.compare import parse_rule as parse_rule
 from tracekit.compare import propose_map as propose_map
-from tracekit.errors import InputError
-from tracekit.model import manifest
+from tracekit.errors import InputError, UsageError
+from tracekit.model import labels, manifest
 from tracekit.model.report import Comparison, Matrix, RegionPair, Report
 from tracekit.model.timeline import Place, Source
 from tracekit.model.trace import Trace
@@ -76,19 +79,19 @@ def diff(
     ``waive`` names conditions that may differ. Raises NotComparableError where another condition differs.
 
     >>> import tracekit
-    >>> comparison = tracekit.diff("sample_traces/decode_unfused", "sample_traces/decode_fused")
+    >>> comparison = tracekit.diff("sample_traces/request_eager", "sample_traces/request_fused")
     >>> print(comparison.answer.verdict, f"{comparison.answer.interval.value:.3f}")
-    better 0.689
+    better 0.397
     >>> [reason.code for reason in comparison.answer.reasons if reason.role == "because"]
-    ['launches_removed', 'kernels_replaced_faster']
+    ['launches_removed']
     >>> comparison.frame("regions").loc[lambda frame: frame["metric"] == "kernel_count", ["base", "test"]].head(2)
       base test
-    0   64   24
-    1   16    6
+    0  882  132
+    1  201   45
     >>> comparison.frame("waterfalls")[["step", "delta_ns"]].head(2)
                     step  delta_ns
-    0  kernel_fixed_cost    -34580
-    1         dram_bytes      -295
+    0  kernel_fixed_cost   -528000
+    1         dram_bytes    -34117
     """
     made = [side if isinstance(side, Report) else report(side) for side in (base, test)]
     first, second, matching, notes = without_ranges(made[0], made[1])
@@ -130,6 +133,24 @@ def diff_matrix(
     return rules.assemble(plan, cells)
 
 
+def usual_pair(traces: Mapping[str, Path]) -> tuple[str, str] | None:
+    """The pair among traces by name to begin with: a baseline, and the variant that is compared with it first.
+
+    A full request comes before its parts. None where the bundles tell of no such pair.
+    """
+    manifests = {}
+    for name, path in traces.items():
+        if _is_bundle(path):
+            with suppress(InputError):
+                manifests[name] = read_manifest(path)
+    try:
+        plan = rules.plan_matrix(manifests, source="")
+    except (InputError, UsageError):
+        return None
+    of_request = [cell for cell in plan.cells if "kv_tokens" in manifests[cell.base].conditions]
+    return next(((cell.base, cell.test) for cell in (*of_request, *plan.cells)), None)
+
+
 def read_map(path: str | PathLike[str]) -> RegionMap:
     """The map in a TOML file; InputError that names the file where it cannot be used."""
     try:
@@ -140,6 +161,18 @@ def read_map(path: str | PathLike[str]) -> RegionMap:
             path, expected="a map in TOML", found=(found or str(error)).lower(), remedy="write one with --write-map"
         ) from None
     return parse_map(text, source=str(path))
+
+
+def region_named(report: Report, text: str) -> labels.Path:
+    """The path of a region as it is written: labels joined by "/", a slash inside a label as "\\/".
+
+    Raises UsageError with the nearest names where there is none.
+    """
+    known = {labels.join(region.path): region.path for region in report.regions}
+    if text not in known:
+        near = get_close_matches(text, known, n=3, cutoff=0.3) or list(known)[:3]
+        raise UsageError(f"no region is named {text!r}", remedy=f"use one of tracekit show's: {', '.join(near)}")
+    return known[text]
 
 
 def main_region(comparison: Comparison) -> RegionPair | None:

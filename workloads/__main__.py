@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tracekit.errors import TracekitError, UsageError
 from workloads import bench, quality, resources, run
-from workloads.base import registry
+from workloads.base import find, registry
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,6 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     listing = commands.add_parser("list", help="workloads with their variants and shapes (needs no torch)")
+    listing.add_argument("name", nargs="?", metavar="WORKLOAD", help="this one alone")
+    listing.add_argument("--shapes", help="these instead of its usual ones, comma-separated; needs WORKLOAD")
     listing.add_argument("--format", choices=("text", "json"), default="text")
     listing.set_defaults(run=_list)
     for command in (run, bench, quality, resources):
@@ -42,7 +44,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    workloads = registry().values()
+    workloads = list(registry().values()) if arguments.name is None else [find(arguments.name)]
+    if arguments.shapes is not None and arguments.name is None:
+        raise UsageError("--shapes without a workload", remedy="name the workload: python -m workloads list WORKLOAD")
+    names = [name for name in (arguments.shapes or "").split(",") if name]
+    shapes = {each.name: [each.shape(name) for name in names] or each.shapes for each in workloads}
     if arguments.format == "json":
         data = [
             {
@@ -55,7 +61,9 @@ def _list(arguments: argparse.Namespace) -> int:
                     {"name": variant.name, "doc": variant.doc, "kind": str(variant.kind)}
                     for variant in workload.variants
                 ],
-                "shapes": [{"name": shape.name, "tokens": shape.tokens, **shape.dims} for shape in workload.shapes],
+                "shapes": [
+                    {"name": shape.name, "tokens": shape.tokens, **shape.dims} for shape in shapes[workload.name]
+                ],
             }
             for workload in workloads
         ]
@@ -66,7 +74,7 @@ def _list(arguments: argparse.Namespace) -> int:
         for variant in workload.variants:
             mark = "*" if variant.name == workload.baseline else " "
             print(f"  {mark} {variant.name:<22} {variant.doc}")
-        print(f"    shapes: {', '.join(shape.name for shape in workload.shapes)}")
+        print(f"    shapes: {', '.join(shape.name for shape in shapes[workload.name])}")
     print("* the baseline that the others are compared with")
     return 0
 

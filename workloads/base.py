@@ -44,11 +44,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Shape:
-    """A problem size: ``tokens`` rows, and the widths in ``dims`` (``{"hidden": 4096}``)."""
+    """A problem size: ``tokens`` rows, the widths in ``dims`` (``{"hidden": 4096}``), the model where it is of one."""
 
     name: str
     tokens: int
     dims: Mapping[str, int]
+    model: str | None = None
 
     def __str__(self) -> str:
         return f"{self.name} ({self.sizes})"

@@ -247,7 +247,7 @@ def run(arguments: argparse.Namespace) -> int:
         samples, shared = measure(
             workload, variants, shapes, dtype, blocks=arguments.blocks, iterations=arguments.iterations,
             graph=arguments.graph, l2=l2, timings=timings, seed=arguments.seed, process=arguments.process_number,
-            steps_per_graph=arguments.steps_per_graph,
+            first_block=arguments.process_number, steps_per_graph=arguments.steps_per_graph,
         )  # fmt: skip
         data = document(workload, samples, shared)
     if arguments.output:
@@ -274,7 +274,7 @@ def _in_processes(arguments: argparse.Namespace) -> dict[str, Any]:
         for number in range(arguments.processes):
             path = Path(folder) / f"{number}.json"
             command = [sys.executable, "-m", "workloads", "bench", arguments.name, *options]
-            command += ["--blocks=1", f"--process-number={number}", f"--output={path}"]
+            command += ["--blocks=1", f"--process-number={number}", f"--output={path}"]  # Its block has its number.
             ended = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
             if ended.returncode:
                 raise UsageError(

@@ -94,7 +94,7 @@ def shape(name: str) -> Shape:
     dims = {"new_tokens": new, "layers": layers}
     if match["model"] == DIRECTORY:
         dims |= {"hidden": hidden, "ffn": ffn, "vocabulary": vocabulary}
-    return Shape(name, tokens, dims)
+    return Shape(name, tokens, dims, match["model"])
 
 
 def _listed(*names: str) -> tuple[Shape, ...]:

@@ -301,9 +301,9 @@ def conditions(session: Session) -> dict[str, Any]:
     import torch
 
     shape = session.shape
-    widths = ", ".join(f"{name} {size}" for name, size in shape.dims.items())
+    of = [*([shape.model] if shape.model else []), *(f"{name} {size}" for name, size in shape.dims.items())]
     out = {
-        "model": f"{session.workload.name}: {widths}" if widths else session.workload.name,
+        "model": ": ".join([session.workload.name, *([", ".join(of)] if of else [])]),
         "dtype": session.dtype,
         "gpu": torch.cuda.get_device_name(),
         "batch": 1,

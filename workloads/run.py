@@ -62,6 +62,8 @@ def run(arguments: argparse.Namespace) -> int:
         may_write(record, force=True)
     require_gpu(f"{workload.name} ({variant.name})")
     if arguments.with_construction:
+        # Libraries that start up inside the window make calls that a profiler older than CUDA does not know.
+        Session(workload, variant, shape, dtype, seed=arguments.seed)
         with capture_window(True):
             before = ranges_pushed()
             session = Session(workload, variant, shape, dtype, seed=arguments.seed, graph=arguments.graph)
@@ -91,11 +93,12 @@ def manifest_of(session: Session, iterations: int, pushed: int) -> dict[str, Any
     from workloads.protocol import WARM_UP, compiled_kernels, conditions, environment
 
     name = f"{session.workload.name}-{session.variant.name}-{session.shape.name}{'-graph' if session.graph else ''}"
+    steps = "step" if iterations == 1 else "steps"
     return Manifest(
         capture_id=name,
         workload=session.workload.name,
         variant=session.variant.name,
-        description=f"{session.workload.doc}; {session.variant.doc}; {session.shape}; {iterations} steps",
+        description=f"{session.workload.doc}; {session.variant.doc}; {session.shape}; {iterations} {steps}",
         conditions=conditions(session),
         environment=environment(),
         ran={

@@ -19,7 +19,7 @@ from pandas.testing import assert_frame_equal
 
 from tracekit.analyze.occupancy import LIMITS, active_blocks, is_known
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 KNOWN = ((7, 0), (7, 5), (8, 0), (8, 6), (8, 9), (9, 0), (10, 0), (12, 0))
 HOPPER = (9, 0)
 LIMIT_COLUMNS = [f"limit_{name}_count" for name in ("registers", "shared_memory", "warps", "blocks", "barriers")]

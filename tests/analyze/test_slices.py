@@ -19,7 +19,7 @@ from tracekit.analyze.slices import Group, Track, Tracks, call_role, operation_r
 from tracekit.model.tables import GAP_PARTS
 from tracekit.model.timeline import Lane
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), max_size=40)
 WINDOWS = st.tuples(st.integers(-5, 80), st.integers(1, 70)).map(lambda w: (w[0], w[0] + w[1]))

@@ -75,11 +75,12 @@ def start() -> type[Served]:
 
 
 @pytest.fixture(scope="session")
-def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    """Serves a folder, or the samples, once a session; returns the address."""
+def dashboard(tmp_path_factory: pytest.TempPathFactory, samples: Path) -> Iterator[Callable[..., str]]:
+    """Serves a folder, by default that of the fixture ``samples``, once a session; returns the address."""
     running: dict[tuple[str, ...], Served] = {}
 
     def serve(*arguments: str) -> str:
+        arguments = arguments or (str(samples),)
         if arguments not in running:
             cwd = tmp_path_factory.mktemp("cwd")
             running[arguments] = Served([sys.executable, "-c", LAUNCHER], *arguments, cwd=cwd)
@@ -149,6 +150,11 @@ class Page:
         """Picks an option of a selectbox or a multiselect by its text, and waits for the page."""
         self.tab.locator(f".st-key-{key} input").first.click()
         self.tab.get_by_role("option", name=option, exact=True).click()
+        self.settle()
+
+    def part(self, title: str) -> None:
+        """Opens a part of the page by its title in the first row."""
+        self.tab.locator(".st-key-page").get_by_text(title, exact=True).click()
         self.settle()
 
     def wait_for_address(self, part: str) -> None:

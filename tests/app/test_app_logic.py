@@ -19,19 +19,22 @@ from streamlit.testing.v1 import AppTest
 from tracekit import pipeline
 from tracekit.model.report import Change, RegionPair
 from tracekit.model.tables import GAP_PARTS
-from tracekit.render import charts
-from tracekit.render.pages import overview as pages
+from tracekit.model.units import write_change
+from tracekit.render.charts.gaps import gap_chart
+from tracekit.render.charts.latency import latency_chart
+from tracekit.render.charts.palette import GAP_COLORS, SIDE_COLORS
+from tracekit.render.pages import elements, regions
 
 SCRIPT = str(Path(__file__).parents[2] / "app.py")
 UNFUSED = "unfused/T1/iter"
 
 
 @pytest.fixture
-def page(monkeypatch: pytest.MonkeyPatch) -> Callable[..., AppTest]:
-    """Opens the page on a folder, or on the samples, with the given query parameters."""
+def page(monkeypatch: pytest.MonkeyPatch, samples: Path) -> Callable[..., AppTest]:
+    """Opens the page on a folder, by default that of the fixture ``samples``, with the given query parameters."""
 
-    def start(folder: Path | None = None, **query: str | list[str]) -> AppTest:
-        monkeypatch.setattr(sys, "argv", [SCRIPT, *([] if folder is None else [str(folder)])])
+    def start(folder: Path | str | None = None, **query: str | list[str]) -> AppTest:
+        monkeypatch.setattr(sys, "argv", [SCRIPT, *([str(folder or samples)] if folder != "" else [])])
         app = AppTest.from_file(SCRIPT, default_timeout=30)
         app.query_params.update(query)
         return app.run()
@@ -52,7 +55,7 @@ def cells(app: AppTest, first_column: str) -> list[list[str]]:
 
 
 def plain(cell: str) -> str:
-    cell = re.sub(r":(?:green|red|gray)\[(.*)\]", r"\1", cell).removeprefix("**").removesuffix("**")
+    cell = re.sub(r":(?:green|red|gray|orange|blue)\[(.*?)\]", r"\1", cell).removeprefix("**").removesuffix("**")
     if cell.startswith("`"):
         fence = re.match("`+", cell)[0]  # type: ignore[index]
         return cell.removeprefix(fence).removesuffix(fence)
@@ -63,7 +66,15 @@ def texts(app: AppTest) -> str:
     return "\n".join(element.value for element in (*app.text, *app.markdown, *app.caption, *app.header, *app.subheader))
 
 
-def test_opens_on_the_samples_without_an_argument(page: Callable[..., AppTest], expected: Any, samples: Path) -> None:
+def test_opens_on_the_samples_without_an_argument(page: Callable[..., AppTest]) -> None:
+    app = page("")
+    assert not app.exception
+    assert not app.error
+    assert (app.selectbox(key="base").value, app.selectbox(key="test").value) == ("request_eager", "request_fused")
+    assert app.header[0].value == "`eager` → `fused`"
+
+
+def test_opens_on_the_usual_pair_of_a_folder(page: Callable[..., AppTest], expected: Any, samples: Path) -> None:
     app = page()
     assert not app.exception
     assert not app.error
@@ -95,7 +106,13 @@ def test_shows_the_figures_of_every_region(page: Callable[..., AppTest], expecte
         assert [row[:8] for row in cells(app, "metric")] == want.metrics(*path)
         pair = next(pair for pair in want.comparison.regions if pair.path == path)
         rows = pipeline.findings(want.comparison, pair)
-        assert cells(app, "compare") == [[row.topic, row.base, row.test, row.delta, row.meaning] for row in rows]
+        assert [[*row[:4], row[6]] for row in cells(app, "compare")] == [
+            [row.topic, row.base, row.test, row.delta, row.meaning] for row in rows
+        ]
+        latency = cells(app, "compare")[-1]
+        interval = want.data["latency"]["synchronized"]["estimate"]["interval"]
+        assert latency[4] == f"{write_change(interval['low'])} to {write_change(interval['high'])}"
+        assert latency[5] == f"latency {want.data['latency']['synchronized']['verdict']}"
 
 
 def test_draws_or_refuses_every_pair_of_samples(page: Callable[..., AppTest], samples: Path) -> None:
@@ -126,7 +143,7 @@ def test_refuses_by_name_and_lets_waive_by_name(page: Callable[..., AppTest], sa
     assert not app.error
     assert app.query_params["waive"] == "graph_mode"
     assert "graph_mode none → cuda graph" in texts(app)
-    assert "in_graph" in [row[1] for row in cells(app, "")]
+    assert ["graph_mode", "none", "cuda graph", "differs, waived"] in cells(app, "condition")
     app.multiselect(key="waive").unselect("graph_mode").run()
     assert "Not comparable" in app.error[0].value
     assert "waive" not in app.query_params
@@ -226,7 +243,7 @@ def test_counters_alone_need_no_timeline(page: Callable[..., AppTest], samples: 
         pick(app, base=base, test=test)
         assert not app.exception
         assert not app.error
-        assert "No idle device time is known here" in texts(app)
+        assert app.selectbox(key="base").options == ["fused.csv", "spilling.ncu-rep", "unfused.csv"]
 
 
 HOSTILE = (
@@ -245,7 +262,7 @@ HOSTILE = (
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_literal_markdown_is_made_of_code_alone(text: str) -> None:
-    shown = pages.literal(text)
+    shown = elements.literal(text)
     assert "\n" not in shown
     assert ":material/" not in shown
     spans = re.findall(r"(?<!`)(`+)(?!`)(.*?)(?<!`)\1(?!`)", shown)
@@ -265,7 +282,7 @@ def test_a_region_of_one_side_stands_under_its_parent() -> None:
         pair("r", "r", "s"), pair("r/a", "r/a", "s/a"), pair("r/b", "r/b", None), pair("q", "q", "q"),
         pair("s/c", None, "s/c"), pair("s/a/d", None, "s/a/d"),
     ]  # fmt: skip
-    assert [(depth, "/".join(p.path)) for depth, p in pages.in_tree_order(pairs)] == [
+    assert [(depth, "/".join(p.path)) for depth, p in regions.in_tree_order(pairs)] == [
         (0, "r"), (1, "r/a"), (2, "s/a/d"), (1, "r/b"), (1, "s/c"), (0, "q"),
     ]  # fmt: skip
 
@@ -284,7 +301,7 @@ def gap_pair(**parts: float | None) -> RegionPair:
 
 
 def test_the_gap_chart_draws_the_parts_it_is_given_and_no_others() -> None:
-    chart = charts.gap_chart([("r", gap_pair(host=3000, sync=0, dispatch=None, in_graph=500))])
+    chart = gap_chart([("r", gap_pair(host=3000, sync=0, dispatch=None, in_graph=500))])
     assert chart is not None
     bars, words = drawn(chart)
     assert [(bar["side"], bar["part"], bar["us"], bar["figure"]) for bar in bars] == [
@@ -293,17 +310,17 @@ def test_the_gap_chart_draws_the_parts_it_is_given_and_no_others() -> None:
         for part, us, figure in (("host", 3.0, "3.0 us"), ("in_graph", 0.5, "0.5 us"))
     ]
     assert [word["figure"] for word in words] == ["base  3.5 us"]
-    assert charts.gap_chart([("r", gap_pair())]) is None
+    assert gap_chart([("r", gap_pair())]) is None
 
 
 def test_every_gap_part_has_a_colour_of_its_own() -> None:
-    assert tuple(charts.GAP_COLORS) == GAP_PARTS
-    assert len({*charts.GAP_COLORS.values(), *charts.SIDE_COLORS.values()}) == len(GAP_PARTS) + 2
+    assert tuple(GAP_COLORS) == GAP_PARTS
+    assert len({*GAP_COLORS.values(), *SIDE_COLORS.values()}) == len(GAP_PARTS) + 2
 
 
 def test_the_latency_chart_shows_every_process(samples: Path) -> None:
     reports = [pipeline.report(samples / name) for name in ("decode_unfused", "decode_fused")]
-    chart = charts.latency_chart(*reports)
+    chart = latency_chart(*reports)
     assert chart is not None
     _, dots, medians = drawn(chart)
     assert len(dots) == sum(len(entry.samples_ns) for report in reports for entry in report.latency) == 24

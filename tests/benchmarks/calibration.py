@@ -18,7 +18,7 @@ from tracekit.model.verdict import MARGIN, Verdict
 
 UNFUSED = (734.7, 729.9, 724.6, 781.2, 783.6, 766.8)
 FUSED = (1090.0, 490.8, 471.5, 470.6, 486.5, 643.8)
-"""Untraced us of six processes each, of sample_traces; two of the fused processes are outliers."""
+"""Untraced us of six processes each, of tests/captures; two of the fused processes are outliers."""
 UNFUSED_EARLIER = (675.0, 711.0, 787.0, 807.0, 850.0)
 FUSED_EARLIER = (406.0, 444.0, 447.0, 473.0, 509.0)
 """The same two variants in five processes each on another day: a wide spread without outliers."""
@@ -144,7 +144,7 @@ two captures differ, not that the next two would.
 ## Calibration
 
 {DRAWS:,} comparisons of a variant with itself in each row, drawn from noise as it was measured on an H200 (see
-sample_traces/README.md): *better or worse* must be at most 5 %, and the interval must cover the true ratio in about
+tests/captures/README.md): *better or worse* must be at most 5 %, and the interval must cover the true ratio in about
 95 % of the draws (93 to 97 % with ten paired repeats or more). Paired rows add a standard deviation of
 {BLOCK_SPREAD:.0%} that a block shares. Outliers slow a process by 28 % up to the {math.exp(SLOWEST) - 1:.0%}
 measured.

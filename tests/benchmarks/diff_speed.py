@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tile import tile
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 
 
 def seconds(*arguments: object) -> float:

@@ -23,7 +23,7 @@ from tracekit.read import nsys_sqlite
 from tracekit.read.sqlite import SqliteFile
 
 HERE = Path(__file__).parent
-SAMPLE = HERE.parents[1] / "sample_traces" / "decode_unfused" / "timeline.sqlite"
+SAMPLE = HERE.parent / "captures" / "decode_unfused" / "timeline.sqlite"
 
 
 def queries(export: Path) -> list[str]:

@@ -72,7 +72,8 @@ if sys.argv[1:] == ["--version"]:
 stream = pathlib.Path(sys.argv[2])
 here = pathlib.Path(__file__).resolve().parent
 if (here / "importer-fails").exists():
-    print("Errors occurred while processing the raw events.")
+    print((here / "importer-fails").read_text())
+    print("**** Errors occurred while processing the raw events. ****")
 stream.with_suffix(".nsys-rep").write_text("whole")
 """
 
@@ -107,12 +108,21 @@ verb, rest = sys.argv[1], sys.argv[2:]
 shapes = [{"name": "small", "tokens": 1}, {"name": "large", "tokens": 2048}]
 if verb == "list":
     print("a warning of some library")
+    if rest[0] != "fake":
+        sys.exit(f"error: no workload is named {rest[0]!r}\\n  remedy: use one of: fake")
+    if "--shapes" in rest:
+        known = {each["name"]: each for each in [*shapes, {"name": "t7", "tokens": 7}]}
+        asked = rest[rest.index("--shapes") + 1].split(",")
+        if strange := [name for name in asked if name not in known]:
+            sys.exit(f"error: no shape of fake is named {strange[0]!r}\\n  remedy: use one of: small, or any tTOKENS")
+        shapes = [known[name] for name in asked]
     print(json.dumps([{"name": "fake", "doc": "", "baseline": "unfused", "dtypes": ["bfloat16"], "phase": "iter",
                        "variants": [{"name": "unfused"}, {"name": "fused"}], "shapes": shapes}], indent=1))
     sys.exit()
 option = lambda name: rest[rest.index(name) + 1]
 if verb == "run":
-    shape = next(each for each in shapes if each["name"] == option("--shape"))
+    name = option("--shape")
+    shape = next((each for each in shapes if each["name"] == name), {"tokens": 7})
     record = {"schema_version": 1, "capture_id": "x", "workload": "fake", "variant": option("--variant"),
               "conditions": {"model": "fake", "dtype": option("--dtype"), "gpu": "NVIDIA H200", "batch": 1,
                              "input_tokens": shape["tokens"], "tensor_parallel": 1, "graph_mode": "none",
@@ -145,7 +155,7 @@ class Tools:
         self.target = target
         at = version.replace(".", "@")
         _program(target / "nsys", NSYS.replace("@VERSION@", version).replace("@AT@", at))
-        for name in ("small", "large", "whole"):
+        for name in ("small", "large", "t7", "whole"):
             _export(target / f"{name}.sqlite")
         NsysFile(target / "cuda-less.sqlite").range(0, 50, "step", domain="tracekit").write()
         NsysFile(target / "empty.sqlite").write()
@@ -161,13 +171,13 @@ class Tools:
         (self.target / "ncu-mode").write_text(mode)
         _program(self.target / "ncu", NCU)
 
-    def with_importer(self, *, fails: bool = False) -> None:
-        """Puts an importer beside it."""
+    def with_importer(self, *, fails: str | None = None) -> None:
+        """Puts an importer beside it, one that ``fails`` with these words."""
         host = self.folder / "host-linux-x64"
         host.mkdir(exist_ok=True)
         _program(host / "QdstrmImporter", IMPORTER)
-        if fails:
-            (host / "importer-fails").touch()
+        if fails is not None:
+            (host / "importer-fails").write_text(fails)
 
     def calls(self, tool: str = "nsys") -> list[list[str]]:
         """The arguments of every call so far."""

@@ -332,7 +332,7 @@ def test_too_little_space_to_begin(capture, tools, monkeypatch):
         (("-o", "out"), "nothing to capture"),
         (("fake",), "-o/--output"),
         (("fake", "-o", "out", "--variants", "x"), "has no variants x"),
-        (("fake", "-o", "out", "--shapes", "x"), "has no shapes x"),
+        (("fake", "-o", "out", "--shapes", "x"), "no shape of fake is named 'x'"),
         (("other", "-o", "out"), "no workload is named 'other'"),
         (("fake", "-o", "out", "--", "true"), "both a workload (fake) and a program (true)"),
         (("-o", "out", "--variants", "a", "--", "true"), "--variants is for workloads"),
@@ -361,3 +361,10 @@ def test_a_tool_that_is_not_here(run, tools, tool, words, monkeypatch):
     assert code == 2
     assert words in err
     assert "remedy: " in err
+
+
+def test_any_shape_that_the_workload_takes_can_be_captured(capture):
+    """Workloads take more shapes than they list: any number of tokens."""
+    code, out, _ = capture("--shapes", "t7")
+    assert code == 0, out
+    assert bundles() == ["fake-unfused-t7-r1"]

@@ -48,7 +48,7 @@ def test_counters_of_kernels_are_not_asked_of_a_range():
     assert sections == []
     names, sections = chosen_metrics(list(PURPOSES), Kind.COLD)
     assert "sass__inst_executed_register_spilling" in names
-    assert sections == ["LaunchStats", "Occupancy", "SpeedOfLight"]
+    assert sections == ["MemoryWorkloadAnalysis", "LaunchStats", "Occupancy", "SpeedOfLight"]
 
 
 def test_metrics_by_name_and_unknown_ones():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SAMPLES = sorted(path.name for path in (ROOT / "sample_traces").iterdir() if path.is_dir())
+SAMPLES = sorted(path.name for path in (ROOT / "tests/captures").iterdir() if path.is_dir())
 SECRET = "hunter2"
 
 
@@ -27,7 +27,7 @@ def shown(path: Path, name: str) -> object:
 
 @pytest.mark.parametrize("sample", ["decode_fused", "decode_unfused_graph", "prefill_unfused"])
 def test_every_figure_stays(sample: str, tmp_path: Path) -> None:
-    source, target = ROOT / "sample_traces" / sample, tmp_path / "out"
+    source, target = ROOT / "tests/captures" / sample, tmp_path / "out"
     ended = tracekit("scrub", source, "-o", target)
     assert ended.returncode == 0, ended.stderr
     assert shown(target, "X") == shown(source, "X")
@@ -36,7 +36,7 @@ def test_every_figure_stays(sample: str, tmp_path: Path) -> None:
 def planted(tmp_path: Path) -> Path:
     """A sample's timeline with secrets in the places where nsys puts them."""
     path = tmp_path / "planted.sqlite"
-    path.write_bytes((ROOT / "sample_traces/decode_fused/timeline.sqlite").read_bytes())
+    path.write_bytes((ROOT / "tests/captures/decode_fused/timeline.sqlite").read_bytes())
     with sqlite3.connect(path) as db:
         tables = {row[0] for row in db.execute("SELECT name FROM sqlite_master")}
         db.execute("DROP TABLE IF EXISTS TARGET_INFO_SYSTEM_ENV")
@@ -64,7 +64,7 @@ def test_secrets_leave_no_bytes_behind(tmp_path: Path) -> None:
 def test_nothing_is_overwritten_and_a_report_is_refused_with_the_way_out(tmp_path: Path) -> None:
     target = tmp_path / "there"
     target.write_text("mine")
-    ended = tracekit("scrub", ROOT / "sample_traces/decode_fused", "-o", target)
+    ended = tracekit("scrub", ROOT / "tests/captures/decode_fused", "-o", target)
     assert ended.returncode == 2
     assert target.read_text() == "mine"
     report = tmp_path / "x.nsys-rep"

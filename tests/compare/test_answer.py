@@ -16,7 +16,7 @@ from tracekit.model.verdict import Verdict
 from tracekit.render.json import diff_json
 from tracekit.render.words import grounds, headline, phase_words, reason_words
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 PAIRS = (
     ("decode_unfused", "decode_fused"), ("prefill_unfused", "prefill_fused"), ("decode_unfused", "decode_spilling"),
     ("decode_fused", "decode_spilling"), ("decode_unfused", "decode_unfused_graph"),
@@ -433,3 +433,13 @@ def test_untraced_latency_is_not_split_by_one_of_several_roots(nsys) -> None:
     comparison = pipeline.diff(*reports)
     assert [waterfall.basis for waterfall in comparison.waterfalls] == ["traced"]
     assert any("Several roots" in note for note in comparison.notes)
+
+
+def test_spills_that_nobody_counted_are_bounded() -> None:
+    """Local loads and stores bound them from above, and none of these means no spills."""
+    from tracekit.pipeline import diff, findings
+
+    samples = SAMPLES.parents[1] / "sample_traces"
+    row = findings(diff(samples / "swiglu_t1_eager", samples / "swiglu_t1_one_kernel_spilling"))[3]
+    assert row.base.startswith("no spills: no local loads or stores")
+    assert row.test.startswith("at most 7,090,496 spill instructions (local loads and stores); a frame of 2,152 B")

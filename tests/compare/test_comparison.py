@@ -11,7 +11,7 @@ from tracekit.errors import NotComparableError, UsageError
 from tracekit.model.report import Metric, Report
 from tracekit.model.tables import REGION_METRICS
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 
 
 @pytest.fixture(scope="module")

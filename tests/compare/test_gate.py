@@ -17,7 +17,7 @@ from tracekit.compare.gate import judge_gate, parse_rule
 from tracekit.errors import UsageError
 from tracekit.model.report import Change, Comparison, Report
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 
 
 @cache

@@ -21,7 +21,7 @@ from tracekit.errors import UsageError
 from tracekit.model.report import Comparison, KernelTotal, Region, Report
 from tracekit.model.verdict import Verdict
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 
 
 def tree(*paths: str, kernels: dict[str, str] | None = None) -> list[Region]:

@@ -15,7 +15,7 @@ from tracekit.model.report import Interval, MatrixCell
 from tracekit.model.verdict import Verdict
 from tracekit.render.matrix import matrix_markdown
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 
 
 def bundle(variant: str, *, workload: str = "norm", ran: dict | None = None, **conditions: object) -> Manifest:
@@ -107,3 +107,14 @@ def test_the_command_prints_it_and_gates_every_cell(tracekit, tmp_path):
         code, out, err = tracekit(*command)
         assert (code, out) == (2, "")
         assert word in err
+
+
+def test_a_crossing_lies_between_its_points_and_only_there() -> None:
+    from tracekit.compare.matrix import _crossing
+
+    before, after = (16, Verdict.BETTER, 0.5), (256, Verdict.WORSE, 2.0)
+    assert _crossing(before, after) == pytest.approx(64)
+    assert _crossing(after, before) == pytest.approx(64)
+    assert 16 < _crossing((16, Verdict.BETTER, 0.9), (256, Verdict.WORSE, 3.0)) < 64
+    assert _crossing(before, (256, Verdict.WORSE, 0.9)) is None
+    assert _crossing((16, Verdict.BETTER, None), after) is None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tracekit.errors import InputError
 from tracekit.read.ncu_csv import _nvtx, read_ncu_csv
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 LONG_FORM = Path(__file__).parents[3] / "shared/cases/public/ncu2023.1_long_form.csv"
 
 WIDE = ["ID", "Process ID", "Kernel Name", "Context", "Stream", "Block Size", "Grid Size", "CC"]

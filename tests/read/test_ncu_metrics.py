@@ -15,7 +15,7 @@ from tracekit.errors import InputError
 from tracekit.model import tables
 from tracekit.read.ncu_metrics import COLUMN_OF, LABELS, METRICS, base_value, counters_table, nvtx_stacks, short_name
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 IDENTITY = {"profile_id", "kind", "workload_type", "nvtx", "process", "name", "short_name"}
 
 

@@ -11,7 +11,7 @@ from tracekit.errors import InputError
 from tracekit.read.ncu_csv import read_ncu_csv
 from tracekit.read.ncu_rep import read_ncu_rep
 
-SPILLING = Path(__file__).parents[2] / "sample_traces/decode_spilling"
+SPILLING = Path(__file__).parents[1] / "captures/decode_spilling"
 REPORT = SPILLING / "spilling.ncu-rep"
 
 

@@ -27,7 +27,7 @@ from tracekit.render.junit import diff_junit, refusal_junit
 from tracekit.render.markdown import diff_markdown, escaped, refusal_markdown
 from tracekit.render.text import diff_text
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 HOSTILE = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',

@@ -12,7 +12,7 @@ from tracekit.model.report import Region, Report
 from tracekit.model.units import MISSING, write, write_change
 from tracekit.render.text import diff_text, gaps_text, show_text
 
-SAMPLES = Path(__file__).parents[2] / "sample_traces"
+SAMPLES = Path(__file__).parents[1] / "captures"
 HOSTILE = ("[red]layer[/red]", ":warning: a::b::c", "$x^2$", "λ\nnew line", "<b>", "a" * 400)
 
 
@@ -103,3 +103,27 @@ def test_escape_sequences_never_reach_the_terminal(report: Report) -> None:
     text = printed(show_text(hostile), width=300)
     assert not any(code in text for code in "\x1b\x07\u202e\x9b")
     assert "\\x1b[2Jgone\\x07" in text
+
+
+def test_a_threshold_leaves_gaps_out_and_says_how_many(report: Report, tracekit) -> None:
+    whole = pipeline.idle_report(report)
+    some = pipeline.idle_report(report, at_least_ns=10_000)
+    kept = sum(bin_["gaps"] for bin_ in some["histogram"])
+    assert 0 < kept < sum(bin_["gaps"] for bin_ in whole["histogram"])
+    assert kept + some["filter"]["gaps_left_out"] == sum(bin_["gaps"] for bin_ in whole["histogram"])
+    assert some["filter"]["gap_left_out_ns"] + sum(some["parts"].values()) == sum(whole["parts"].values())
+    assert whole["filter"]["gaps_left_out"] == 0
+    layer = next(region for region in report.regions if region.path[-1] == "layer1")
+    inside = pipeline.idle_report(report, within=layer.path)
+    assert sum(inside["parts"].values()) == layer.metrics["gap_ns"].sum
+    longest = whole["longest"][0]
+    assert sum(call["inside_ns"] for call in longest["calls"]) <= longest["gap_ns"]
+
+
+def test_a_region_that_is_not_there_is_named_with_those_that_are(tracekit) -> None:
+    code, out, err = tracekit("gaps", SAMPLES / "decode_fused", "--region", "layer9")
+    assert (code, out) == (2, "")
+    assert "no region is named 'layer9'" in err
+    assert "layer" in err.split("remedy:")[1]
+    code, out, _ = tracekit("gaps", SAMPLES / "decode_fused", "--region", r"fused\/T1\/iter/layer1", "--at-least", "5")
+    assert code == 0

@@ -145,3 +145,35 @@ def test_bytes_needed_counts_what_a_variant_prepares() -> None:
     assert protocol.bytes_needed(workload, workload.variant("eager"), shape, "bfloat16") == inputs
     merged = protocol.bytes_needed(workload, workload.variant("merged"), shape, "bfloat16")
     assert merged == inputs + 2 * 2 * 64 * 96
+
+
+def test_two_models_of_one_size_are_two_conditions() -> None:
+    """Their layers and new tokens may agree, and they would be compared."""
+    from types import SimpleNamespace
+    from unittest.mock import patch
+
+    from workloads.base import find
+    from workloads.protocol import L2, conditions
+
+    workload = find("decoder")
+
+    def model(shape: str) -> str:
+        session = SimpleNamespace(
+            workload=workload, variant=workload.variant("eager"), shape=workload.shape(shape), dtype="bfloat16",
+            graph=False, l2=L2.WARM,
+        )  # fmt: skip
+        with patch("torch.cuda.get_device_name", return_value="a GPU"):
+            return str(conditions(session)["model"])
+
+    assert model("llama8b_t128_n4_l4") == "decoder: llama8b, new_tokens 4, layers 4"
+    assert model("llama1b_t128_n4_l4") == "decoder: llama1b, new_tokens 4, layers 4"
+
+
+def test_each_fresh_process_is_a_block_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both variants of a process ran side by side: only blocks that differ let a comparison pair them."""
+    told: dict[str, object] = {}
+    monkeypatch.setattr(bench, "require_gpu", lambda _: None)
+    monkeypatch.setattr(bench, "measure", lambda *_, **options: (told.update(options), ([], {}))[1])
+    monkeypatch.setattr(bench, "document", lambda *_: {"samples": []})
+    assert cli.main(["bench", "swiglu_ffn", "--blocks=1", "--process-number=7"]) == 0
+    assert (told["process"], told["first_block"]) == (7, 7)

@@ -20,7 +20,10 @@ from tracekit.model import labels
 from tracekit.model.labels import Path
 from tracekit.model.tables import DRAM_KINDS
 
-SUMMED = ("dram_read_bytes", "dram_write_bytes", "spill_instruction_count")
+INSTRUCTIONS = ("spill_instruction_count", "local_load_instruction_count", "local_store_instruction_count")
+"""What a launch executes, in whatever state its caches are."""
+
+SUMMED = ("dram_read_bytes", "dram_write_bytes", *INSTRUCTIONS)
 """Counters that add up over the launches of a region."""
 
 OF_KERNEL = ("dram_throughput_ratio", "tensor_pipe_ratio", "achieved_occupancy_ratio")

@@ -9,23 +9,37 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyze.intervals import Cover
+from tracekit.model.labels import Path
 from tracekit.model.report import Report
 from tracekit.model.tables import GAP_PARTS
 
 _EDGES_NS = (1e3, 2e3, 5e3, 10e3, 20e3, 50e3, 100e3, 1e6, 10e6, 100e6, 1e9)
 
 
-def idle_report(report: Report, *, longest: int = 10) -> dict[str, Any]:
-    """Idle time of a capture's devices; times in ns, every gap counted (there is no threshold).
+CALLS_SHOWN = 3
+"""API calls that a long gap names: those that fill most of it."""
+
+
+def idle_report(
+    report: Report, *, longest: int = 10, at_least_ns: int = 0, within: Path | None = None
+) -> dict[str, Any]:
+    """Idle time of a capture's devices; times in ns, every gap counted unless ``at_least_ns`` sets a threshold.
+
+    ``within`` takes only the gaps that operations of that region end. ``filter`` tells how many gaps, and how much
+    idle time, a threshold leaves out of ``histogram``, ``parts`` and ``longest``.
 
     ``devices`` has, per device, its span from first start to last end, and busy + gap = span; ``kernel_gap_ns`` is
     what would be idle if copies did not count as work; ``busy_ratio`` is None where graph launches left no device
     rows. ``histogram`` counts gaps by length, the last bin open. ``parts`` sums all gaps by what the host was doing.
-    ``longest`` lists the longest gaps with the operation that ends each and its region.
+    ``longest`` lists the longest gaps with the operation that ends each, its region, and the API calls of its
+    thread inside the gap.
     """
     operations = report.frames.get("operations")
     if operations is None:
-        operations = pd.DataFrame({name: [] for name in ("device_id", "gap_ns", "charged_busy_ns")})
+        operations = pd.DataFrame({name: [] for name in ("device_id", "gap_ns", "charged_busy_ns", "range_id")})
+    of_region = _within(report, operations, within)
+    kept = of_region[of_region["gap_ns"].to_numpy() >= max(at_least_ns, 1)]
+    gaps = of_region["gap_ns"].to_numpy()
     return {
         "capture": report.capture,
         "coverage": {
@@ -38,8 +52,14 @@ def idle_report(report: Report, *, longest: int = 10) -> dict[str, Any]:
             _device(own, reliable=not report.capture["hidden_graph_launches"])
             for _, own in operations.groupby("device_id")
         ],
-        "histogram": _histogram(operations),
-        "parts": _parts(operations),
+        "filter": {
+            "within": within,
+            "at_least_ns": at_least_ns,
+            "gaps_left_out": int((gaps > 0).sum()) - len(kept),
+            "gap_left_out_ns": int(gaps.sum() - kept["gap_ns"].sum()),
+        },
+        "histogram": _histogram(kept),
+        "parts": _parts(kept, known=bool(len(operations))),
         "regions": [
             {
                 "path": region.path,
@@ -52,8 +72,17 @@ def idle_report(report: Report, *, longest: int = 10) -> dict[str, Any]:
             }
             for region in report.regions
         ],
-        "longest": _longest(report, operations, longest),
+        "longest": _longest(report, kept, longest),
     }
+
+
+def _within(report: Report, operations: pd.DataFrame, path: Path | None) -> pd.DataFrame:
+    """The operations of a region and of those inside it."""
+    if path is None or not len(operations):
+        return operations
+    instances = report.frames["instances"]
+    inside = instances["path"].map(lambda own: own[: len(path)] == path).to_numpy(bool)
+    return operations[operations["range_id"].isin(instances["range_id"][inside]).to_numpy(bool)]
 
 
 def _device(operations: pd.DataFrame, reliable: bool) -> Mapping[str, Any]:
@@ -86,9 +115,9 @@ def _histogram(operations: pd.DataFrame) -> list[Mapping[str, Any]]:
     ]
 
 
-def _parts(operations: pd.DataFrame) -> Mapping[str, int | None]:
+def _parts(operations: pd.DataFrame, *, known: bool) -> Mapping[str, int | None]:
     """Sums over all gaps; None where there is no device work to have gaps."""
-    if not len(operations):
+    if not known:
         return {f"gap_{part}_ns": None for part in GAP_PARTS}
     return {f"gap_{part}_ns": int(operations[f"gap_{part}_ns"].sum()) for part in GAP_PARTS}
 
@@ -110,6 +139,22 @@ def _longest(report: Report, operations: pd.DataFrame, count: int) -> list[Mappi
                 "ended_by": row["name"],
                 "path": path,
                 "parts": {f"gap_{part}_ns": int(row[f"gap_{part}_ns"]) for part in GAP_PARTS},
+                "calls": _calls_inside(report.frames["calls"], row),
             }
         )
     return rows
+
+
+def _calls_inside(calls: pd.DataFrame, row: Mapping[Any, Any]) -> list[Mapping[str, Any]]:
+    """The API calls of the launching thread in a gap by name: how many, and their time inside it."""
+    if pd.isna(row["call_id"]):
+        return []
+    end, start = int(row["start_ns"]), int(row["start_ns"] - row["gap_ns"])
+    own = calls[calls["thread"] == calls["thread"].iloc[int(row["call_id"])]]
+    own = own[(own["start_ns"] < end) & (own["end_ns"] > start)]
+    inside = np.minimum(own["end_ns"], end) - np.maximum(own["start_ns"], start)
+    totals = inside.groupby(own["name"].astype(object)).agg(["size", "sum"])
+    return [
+        {"name": str(name), "count": int(count), "inside_ns": int(total)}
+        for name, count, total in totals.nlargest(CALLS_SHOWN, "sum").itertuples()
+    ]

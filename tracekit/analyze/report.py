@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from tracekit.analyze.attribution import KERNEL, KINDS, Operations, attribute
+from tracekit.analyze.blocks import kernel_blocks
 from tracekit.analyze.counters import UNKNOWN_KIND, RegionTree, join_counters
 from tracekit.analyze.gaps import measure
 from tracekit.analyze.intervals import NONE, Ints
@@ -79,8 +80,9 @@ def analyze(trace: Trace) -> Report:
             f"{coverage.without_call:,} of {coverage.operations:,} operations ({kernels}) have no launch call in the "
             "capture; they are kept, outside every region."
         )
+    capture = _capture(trace)
     return Report(
-        capture=_capture(trace),
+        capture=capture,
         coverage=coverage,
         regions=regions,
         kernels=_kernels(rolled, launches),
@@ -93,6 +95,7 @@ def analyze(trace: Trace) -> Report:
                 "instances": lambda: _instances(rolled, paths),
                 "launches": lambda: _launches(launches, operations),
                 "launch_bytes": lambda: _launch_bytes(joined.bytes, paths),
+                "blocks": lambda: kernel_blocks(_launches(launches, operations), capture["gpus"]),
                 "ranges": lambda: ranges,
                 "calls": lambda: calls,
                 "copies": lambda: copies,
@@ -235,6 +238,7 @@ def _capture(trace: Trace) -> dict[str, Any]:
         "environment": dict(manifest.environment) if manifest else {},
         "quality": _rows(trace.table("quality")),
         "lower_bound_bytes": manifest.ran.get("lower_bound_bytes") if manifest else None,
+        "flops": manifest.ran.get("flops") if manifest else None,
         "tool": trace.tool,
         "tool_version": trace.tool_version,
         "graph_trace": trace.graph_trace,

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from tracekit.analyze.counters import OF_KERNEL, SUMMED, UNKNOWN_KIND, Joined, RegionCounters, bound_by
+from tracekit.analyze.counters import INSTRUCTIONS, OF_KERNEL, SUMMED, UNKNOWN_KIND, Joined, RegionCounters, bound_by
 from tracekit.analyze.dominant import OF_LAUNCH, Dominant, dominant_kernels
 from tracekit.analyze.launches import Launches
 from tracekit.analyze.regions import ADDITIVE, LEDGER, Regions, Unknown
@@ -228,8 +228,7 @@ def counter_metrics(sums: Mapping[str, Mapping[str, tuple[float, ...]]]) -> dict
     for name in SUMMED:
         unit = REGION_METRICS[name].unit
         by_kind = {kind: _metric_of(sums[kind][name], unit, kind) for kind in kinds if name in sums[kind]}
-        if name == "spill_instruction_count":
-            # The instructions that a launch executes do not depend on the state of its caches.
+        if name in INSTRUCTIONS:
             best = next(iter(by_kind.values()), None)
             out[name] = Metric(best.value, unit, best.p20, best.p80, best.sum) if best else Metric(None, unit)
         elif by_kind:

@@ -73,7 +73,8 @@ PURPOSES: Final[dict[str, Purpose]] = {
             "sass__inst_executed_register_spilling", "sass__inst_executed_local_loads",
             "sass__inst_executed_local_stores", "smsp__sass_inst_executed_op_local_ld.sum",
             "smsp__sass_inst_executed_op_local_st.sum",
-        )
+        ),
+        ("MemoryWorkloadAnalysis",),  # Without it some versions leave the count of spills out, and tell the loads.
     ),
     "occupancy": Purpose((), ("LaunchStats", "Occupancy")),
     "limits": Purpose(("sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",), ("SpeedOfLight",)),

@@ -19,6 +19,7 @@ from tracekit.capture.command import Graphs, Kind
 from tracekit.capture.tools import Search, Tool, same_version
 from tracekit.capture.verify import Level
 from tracekit.errors import TracekitError, UsageError
+from tracekit.model.manifest import Manifest
 
 PACKAGES: Final = ("nvtx", "triton", "torch", "ncu-report")
 LITTLE_SPACE: Final = 2 * 10**9
@@ -213,6 +214,11 @@ def _trial(found: Tool, found_ncu: Tool | None, search: Search, *, has_gpu: bool
             report = captured.report
             if report is None:
                 assert captured.stream is not None
+                if not any(same_version(tool.version, found.version) for tool in search.importers()):
+                    yield from _trial_stream(captured.stream, found, bundle.read_record(record), has_gpu=has_gpu)
+                    if has_gpu and found_ncu is not None:
+                        yield _trial_counters(found_ncu, folder, program)
+                    return
                 report = nsys.import_stream(captured.stream, folder, search, written_by=found.version)
             export = nsys.export(report, folder / "export.sqlite", found)
             counts = verify.counts(export)
@@ -230,6 +236,18 @@ def _trial(found: Tool, found_ncu: Tool | None, search: Search, *, has_gpu: bool
             yield Check("trial: CUDA", Level.WARN, "not tried: no GPU", "run the doctor where the GPU is")
 
 
+def _trial_stream(stream: Path, found: Tool, told: Manifest | None, *, has_gpu: bool) -> Iterator[Check]:
+    """What a capture shows where there is no importer: that it ends and leaves a stream, to be counted later."""
+    yield Check(
+        "trial capture",
+        Level.WARN,
+        f"left a .qdstrm of {stream.stat().st_size:,} bytes; its rows cannot be counted without an importer",
+        f"capture here, and read where Nsight Systems {found.version} is whole, which counts them: tracekit read TRACE",
+    )
+    if has_gpu and told is not None and not told.ran.get("launches"):
+        yield _no_launch(str(told.environment.get("gpu_error", "")))
+
+
 def _trial_ranges(counts: verify.Counts, ran: Any, found: Tool, nvtx_version: Any) -> Check:
     pushed = ran.get("ranges_pushed")
     if not pushed:
@@ -244,7 +262,7 @@ def _trial_ranges(counts: verify.Counts, ran: Any, found: Tool, nvtx_version: An
 def _trial_kernels(counts: verify.Counts, ran: Any, why: str) -> Check:
     launched = ran.get("launches")
     if not launched:
-        return Check("trial: CUDA", Level.FAIL, f"nothing launched: {why}", "see whether CUDA programs run here at all")
+        return _no_launch(why)
     if counts.all_kernels == launched:
         return Check("trial: CUDA", Level.OK, f"{launched} kernels launched, all in the report")
     return Check(
@@ -253,6 +271,10 @@ def _trial_kernels(counts: verify.Counts, ran: Any, why: str) -> Check:
         f"{launched} kernels launched, {counts.all_kernels} in the report",
         "nsys and the driver, or nsys and its importer, do not fit each other: install a newer Nsight Systems",
     )
+
+
+def _no_launch(why: str) -> Check:
+    return Check("trial: CUDA", Level.FAIL, f"nothing launched: {why}", "see whether CUDA programs run here at all")
 
 
 def _trial_counters(found: Tool, folder: Path, program: Sequence[str]) -> Check:

@@ -21,6 +21,7 @@ REPORT_SUFFIXES: Final = (".nsys-rep", ".qdrep")
 NOT_ENOUGH_SPACE: Final = ("no space left", "disk quota", "not enough space", "disk full", "disk is full")
 _GENERATING: Final = re.compile(r"Generating '([^'\n]+\.qdstrm)'")
 _DROPPED: Final = "errors occurred while processing the raw events"
+_UNKNOWN_CALL: Final = re.compile(r"unknown (runtime|driver) api function index", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -109,14 +110,24 @@ def import_stream(stream: Path, folder: Path, search: Search, *, written_by: str
             "finish the capture where it is: tracekit read TRACE",
         )
     local = folder / "report.qdstrm"
-    _linked(stream, local)
+    if stream != local:
+        _linked(stream, local)
     ended = process.run(command.nsys_import(matching[0].path, local), limit_s=IMPORT_LIMIT_S)
-    local.unlink()
+    if stream != local:
+        local.unlink()
     made = next((path for suffix in REPORT_SUFFIXES if (path := local.with_suffix(suffix)).is_file()), None)
     if full := _no_space(ended):
         raise full
     if ended.timed_out or ended.code or made is None or _DROPPED in ended.output.lower():
         what = "processed the events with errors" if made and not ended.code and not ended.timed_out else ended.how
+        if _UNKNOWN_CALL.search(ended.output):
+            raise CaptureError(
+                f"{stream}: QdstrmImporter {matching[0].version} met a call of a CUDA that is newer than itself, "
+                "and drops every event after it",
+                remedy="capture with a newer Nsight Systems, or keep that call out of the window: without "
+                "--with-construction, or with --window profiler-api around the steps alone",
+                quoted=[line for line in ended.lines if _UNKNOWN_CALL.search(line)][:1] or ended.quoted(),
+            )
         raise CaptureError(
             f"{stream}: QdstrmImporter {matching[0].version} {what}",
             remedy="capture again with this version of nsys",

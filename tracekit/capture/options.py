@@ -56,7 +56,11 @@ def capture_parser(prog: str) -> Parser:
     )  # fmt: skip
     how.add_argument("--limit", type=_seconds, default=300.0, metavar="SECONDS", help="for each run of a tool (300)")
     how.add_argument("--blocks", type=_count, default=10, metavar="N", help="of the untraced bench; 0: none (10)")
-    how.add_argument("--processes", type=_count, default=0, metavar="N", help="bench in N processes, not in blocks")
+    how.add_argument(
+        "--processes", type=_count, metavar="N",
+        help="bench in N fresh processes of one block each, which a verdict takes ten of; 0: in blocks of one process "
+        "(default: as many as --repeats, where that is over 1)",
+    )  # fmt: skip
     how.add_argument("--quality", action=argparse.BooleanOptionalAction, default=True, help="check the results, too")
     how.add_argument("--python", default=sys.executable, help="interpreter of the workloads; default: this one")
     how.add_argument("--keep-report", action="store_true", help="keep the .nsys-rep; it holds secrets")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import itertools
 import json
 import os
 import re
@@ -49,7 +50,14 @@ _PRIVATE_KEYS: Final = re.compile(
 )
 _PRIVATE_NAMES: Final = frozenset({"USER", "LOGNAME", "USERNAME", "HOSTNAME", "HOME", "PWD", "SUDO_USER", "EMAIL"})
 _PRIVATE_META: Final = re.compile(r"USER|HOST|PATH|COMMAND|DIR", re.I)
+_MACHINE_COLUMNS: Final = re.compile(
+    r"(nvlink|numa|c2clink|pcie?)__|device__attribute_(?!compute_capability_m|multiprocessor_count|display_name|l2_cache)"
+)
 _PLACEHOLDER: Final = "removed"
+
+
+SMALL_EXPORT: Final = 4 * 10**6
+"""Bytes below which an export is packed into smaller pages."""
 
 
 @dataclass
@@ -258,18 +266,20 @@ def _csv(source: Path, target: Path, removed: Removed) -> None:
     kept = [line for line in lines[start:] if not line.startswith("==")]
     removed.add("lines of ncu and its program", len(lines) - start - len(kept))
     out = io.StringIO()
-    writer = csv.writer(out, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer = csv.writer(out, lineterminator="\n")
     header: list[str] | None = None
     names: dict[str, str] = {}
     for cells in csv.reader(kept):
         if header is None:
             header = cells
+            stays = [_MACHINE_COLUMNS.match(name) is None for name in header]
+            removed.add("columns about the machine's slots, links and driver", stays.count(False))
         elif len(cells) != len(header):
             removed.add("lines of ncu and its program", bool(cells))
             continue
         else:
             cells = [_cell(name, cell, names, removed) for name, cell in zip(header, cells, strict=True)]
-        writer.writerow(cells)
+        writer.writerow(itertools.compress(cells, stays))
     target.write_text(out.getvalue(), "utf-8")
 
 
@@ -316,6 +326,8 @@ def _sqlite(source: Path, target: Path, removed: Removed) -> None:
         _clean_devices(database, columns, removed)
         _clean_strings(database, columns, removed)
         database.execute("COMMIT")
+        if target.stat().st_size < SMALL_EXPORT:
+            database.execute("PRAGMA page_size = 1024")  # Some 70 tables, most of them empty, take a page each.
         database.execute("VACUUM")
         _note_names(database, columns, words, removed)
     finally:

@@ -16,9 +16,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from tracekit.capture import bundle, ncu, nsys, process, verify
+from tracekit.capture import bundle, bytecode, ncu, nsys, process, verify
 from tracekit.capture.bundle import Draft
 from tracekit.capture.command import Graphs, Kind, Window, chosen_metrics, nvtx_filter
+from tracekit.capture.finish import cache_folder
 from tracekit.capture.plan import Step, Target, steps, targets
 from tracekit.capture.tools import Search, Tool
 from tracekit.capture.verify import Counts, Finding, Level
@@ -62,7 +63,7 @@ class Request:
     limit_s: float = 300.0
     seed: int = 0
     blocks: int = 10
-    processes: int = 0
+    processes: int | None = None
     quality: bool = True
     keep_report: bool = False
     force: bool = False
@@ -122,6 +123,9 @@ def run(request: Request, observer: Observer, search: Search | None = None) -> l
 class _Session:
     def __init__(self, request: Request, observer: Observer, search: Search) -> None:
         self.request, self.observer, self.search = request, observer, search
+        self.environment = {**os.environ}
+        if request.workload and Path(request.python).resolve() == Path(sys.executable).resolve():
+            self.environment |= bytecode.environment(cache_folder() / "bytecode")
         self.listed = _listed(request) if request.workload else None
         self.variants, self.shapes = self._chosen()
         self.window = request.window or (Window.PROFILER_API if request.workload else Window.NONE)
@@ -142,14 +146,12 @@ class _Session:
                     "nothing to capture", remedy="name a workload, or a program after --: -- python serve.py"
                 )
             return (None,), (None,)
-        known = {what: [item["name"] for item in self.listed[what]] for what in ("variants", "shapes")}
-        for what, asked in (("variants", self.request.variants), ("shapes", self.request.shapes)):
-            if strange := [name for name in asked if name not in known[what]]:
-                raise UsageError(
-                    f"{self.request.workload} has no {what} {', '.join(strange)}",
-                    remedy=f"use of: {', '.join(known[what])}",
-                )
-        return self.request.variants or tuple(known["variants"]), self.request.shapes or tuple(known["shapes"][:1])
+        variants, shapes = (tuple(item["name"] for item in self.listed[what]) for what in ("variants", "shapes"))
+        if strange := [name for name in self.request.variants if name not in variants]:
+            raise UsageError(
+                f"{self.request.workload} has no variants {', '.join(strange)}", remedy=f"use of: {', '.join(variants)}"
+            )
+        return self.request.variants or variants, self.request.shapes or shapes[:1]
 
     def _tools(self) -> tuple[Tool | None, Tool | None]:
         asked = self.request.tool
@@ -447,7 +449,7 @@ class _Session:
         return command + (["--with-construction"] if request.with_construction else [])
 
     def _environment(self, record: Path) -> dict[str, str]:
-        return {**os.environ, "TRACEKIT_RECORD": str(record.absolute())}
+        return {**self.environment, "TRACEKIT_RECORD": str(record.absolute())}
 
     def _region(self, target: Target) -> str | None:
         """The NVTX filter of counters: the region asked for, or the workload's root range; None for all launches."""
@@ -472,7 +474,10 @@ class _Session:
         request, made = self.request, []
         common = ["--variants", ",".join(map(str, self.variants)), "--shapes", str(shape), "--dtype", request.dtype]
         graph = "--graph" if request.graphs else "--no-graph"
-        how = ["--processes", str(request.processes)] if request.processes else ["--blocks", str(request.blocks)]
+        processes = request.processes
+        if processes is None:  # A process is the unit of repetition: one alone settles nothing.
+            processes = request.repeats if request.repeats > 1 else 0
+        how = ["--processes", str(processes)] if processes else ["--blocks", str(request.blocks)]
         wanted = {"bench": [*common, *how, graph, "--seed", str(request.seed)]} if request.blocks else {}
         if request.quality:
             wanted["quality"] = common
@@ -482,7 +487,8 @@ class _Session:
             folder.mkdir()
             path = folder / f"{what}.json"
             command = [request.python, "-m", "workloads", what, str(request.workload), *options, "-o", str(path)]
-            ended = process.run(command, limit_s=request.limit_s * max(1, request.processes or 1))
+            limit_s = request.limit_s * max(1, processes)
+            ended = process.run(command, limit_s=limit_s, environment=self.environment)
             if path.is_file() and (ended.code == 0 or what == "quality"):
                 made.append(path)
             if ended.code != 0:
@@ -510,27 +516,25 @@ class _Open:
 
 
 def _listed(request: Request) -> dict[str, Any]:
-    """What ``python -m workloads list`` tells of the workload."""
-    command = [request.python, "-m", "workloads", "list", "--format", "json"]
-    ended = process.run(command, limit_s=60)
+    """What ``python -m workloads list`` tells of the workload, with the shapes asked for."""
+    command = [request.python, "-m", "workloads", "list", str(request.workload), "--format", "json"]
+    ended = process.run(command + (["--shapes", ",".join(request.shapes)] if request.shapes else []), limit_s=60)
     start = re.search(r"^\[", ended.output, re.MULTILINE)
     try:
         found = json.JSONDecoder().raw_decode(ended.output[start.start() :])[0] if start and not ended.code else None
-        by_name = {item["name"]: item for item in found} if found is not None else None
-    except (ValueError, TypeError, KeyError):
-        by_name = None
-    if by_name is None:
+        listed = found[0] if found else None
+    except (ValueError, TypeError, LookupError):
+        listed = None
+    if refused := re.search(r"^error: (.+?)(?:\n +remedy: (.+))?$", ended.output, re.MULTILINE) if ended.code else None:
+        own = "; or your own program: tracekit capture -o DIR -- COMMAND"
+        raise UsageError(refused[1], remedy=(refused[2] or "see python -m workloads list") + own)
+    if listed is None:
         raise UsageError(
             f"`python -m workloads list` {ended.how}" + "".join(f"\n  | {line}" for line in ended.quoted(2)),
             remedy="run it in a checkout of tracekit, whose workloads it captures; your own program: "
             "tracekit capture -o DIR -- COMMAND",
         )
-    if request.workload not in by_name:
-        raise UsageError(
-            f"no workload is named {request.workload!r}",
-            remedy=f"use one of: {', '.join(by_name)}; or your own program: tracekit capture -o DIR -- COMMAND",
-        )
-    return dict(by_name[request.workload])
+    return dict(listed)
 
 
 def _too_full(folder: Path) -> CaptureError | None:

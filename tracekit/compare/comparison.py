@@ -14,6 +14,7 @@ from tracekit.compare.findings import findings, main_region
 from tracekit.compare.kernels import match_kernels
 from tracekit.compare.quality import computes_wrong, quality_notes
 from tracekit.compare.statistics import ENOUGH, Sample, estimate
+from tracekit.compare.traffic import roof, traffic
 from tracekit.compare.waterfall import traced_waterfall, untraced_waterfall
 from tracekit.model.labels import UNATTRIBUTED, Path
 from tracekit.model.report import (
@@ -93,7 +94,7 @@ def compare(
         matching=matching,
         phases=_phases(base, test, wrong),
     )
-    return replace(compared, findings=findings(compared))
+    return replace(compared, findings=findings(compared), traffic=traffic(compared), roof=roof(compared))
 
 
 def _accounts(

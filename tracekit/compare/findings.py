@@ -100,6 +100,8 @@ def _blocks(case: Case) -> Finding:
             figures.append(Figure("spill_instruction_count", value, Unit.COUNT, side))
             inner = "/".join(counted.path[len(pair.path) :])
             figures.append(Figure("spills_counted_in", inner, Unit.TEXT, side))
+        else:
+            figures += _spills_bound(case, side)
         by, fill = (getattr(_get(pair, name), side) for name in ("occupancy_limiter", "sm_fill_ratio"))
         if isinstance(by, str) and "grid" in by and isinstance(fill, float) and fill < 1:
             meaning.append(f"{side}_grid_leaves_room")
@@ -107,6 +109,17 @@ def _blocks(case: Case) -> Finding:
     figures.append(Figure("spill_instruction_count", spills.delta, Unit.COUNT, "delta"))
     meaning.append("spills_counted" if spills.delta is not None else "spills_not_counted_alike")
     return Finding("blocks", tuple(figures), tuple(meaning), (), pair.path)
+
+
+def _spills_bound(case: Case, side: str) -> list[Figure]:
+    """What bounds the spills that nobody counted: executed local loads and stores, and the compiled frame."""
+    local = [case.number(f"local_{what}_instruction_count", side, case.pair) for what in ("load", "store")]
+    bound = None if None in local else sum(value for value in local if value is not None)
+    frame = case.number("frame_bytes", side, case.pair)
+    return [
+        Figure("local_instruction_count", bound, Unit.COUNT, side),
+        Figure("frame_bytes", frame, Unit.BYTES, side),
+    ]
 
 
 def _latency(pair: RegionPair, comparison: Comparison) -> Finding:

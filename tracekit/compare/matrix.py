@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -154,8 +155,24 @@ def assemble(plan: Plan, cells: Sequence[MatrixCell]) -> Matrix:
         points = tuple((size, one.verdict, one.interval.value if one.interval else None) for size, one in series)
         decided = [point for point in points if point[1] in (Verdict.BETTER, Verdict.WORSE)]
         found = [(first[0], second[0]) for first, second in pairwise(decided) if first[1] != second[1]]
-        crossovers.append(Crossover(workload, variant, rest, along, points, tuple(found)))
+        intervals = tuple(_ends(one) for _, one in series)
+        crossings = tuple(_crossing(first, second) for first, second in pairwise(decided) if first[1] != second[1])
+        crossovers.append(Crossover(workload, variant, rest, along, points, tuple(found), intervals, crossings))
     return Matrix(dict(plan.baselines), tuple(cells), tuple(crossovers), plan.left_out)
+
+
+def _ends(cell: MatrixCell) -> tuple[float, float] | None:
+    found = cell.interval
+    return None if found is None or found.low is None or found.high is None else (found.low, found.high)
+
+
+def _crossing(first: tuple[float, Verdict, float | None], second: tuple[float, Verdict, float | None]) -> float | None:
+    """Where the ratio is 1 between two points; None where it does not lie on different sides of it."""
+    (low, _, before), (high, _, after) = first, second
+    if before is None or after is None or (before < 1) == (after < 1):
+        return None
+    share = math.log(before) / (math.log(before) - math.log(after))
+    return math.exp(math.log(low) + share * (math.log(high) - math.log(low))) if low > 0 else low + share * (high - low)
 
 
 def _along(shapes: Sequence[tuple[tuple[str, Any], ...]]) -> str:

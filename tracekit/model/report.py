@@ -185,6 +185,14 @@ class KernelMatch:
     test: tuple[KernelTotal, ...]
     rules: tuple[str, ...] = ()
 
+    @property
+    def busy_delta_ns(self) -> int | None:
+        """Busy time of the group, test - base; None where a side has none or does not know it."""
+        sides = [[kernel.busy_ns for kernel in side] for side in (self.base, self.test)]
+        known = [[value for value in side if value is not None] for side in sides]
+        whole = all(side and len(own) == len(side) for side, own in zip(sides, known, strict=True))
+        return sum(known[1]) - sum(known[0]) if whole else None
+
 
 @dataclass(frozen=True)
 class RegionPair:
@@ -390,6 +398,41 @@ class Gate:
 
 
 @dataclass(frozen=True)
+class Traffic:
+    """DRAM bytes of one side of a region in one kind; None is missing. ``achieved_bytes_per_second`` is of busy time,
+    and only of in-model bytes. ``least_bytes`` is the workload's lower bound of reads and writes together."""
+
+    path: Path
+    side: str
+    kind: str
+    read_bytes: float | None
+    write_bytes: float | None
+    least_bytes: float | None
+    busy_ns: float | None
+    achieved_bytes_per_second: float | None
+
+
+@dataclass(frozen=True)
+class RoofPoint:
+    """A side's root on the roofline: FLOPs a byte of in-model DRAM traffic, and FLOPs a second of busy time."""
+
+    path: Path
+    side: str
+    flops_per_byte: float
+    flops_per_second: float
+
+
+@dataclass(frozen=True)
+class Roof:
+    """The peaks of the GPU, None where unknown, and the points beneath them; ``notes`` say what is missing, and why."""
+
+    bytes_per_second: float | None
+    flops_per_second: float | None
+    points: tuple[RoofPoint, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Comparison:
     """Two captures, compared.
 
@@ -413,6 +456,8 @@ class Comparison:
     region_deltas: tuple[RegionDelta, ...] = ()
     matching: str = "ranges"
     phases: Mapping[tuple[str, str], Change] = field(default_factory=dict)
+    traffic: tuple[Traffic, ...] = ()
+    roof: Roof | None = None
 
     def frame(self, name: str) -> pd.DataFrame:
         """A part of the comparison as a pandas frame: regions (a row a metric of a region), latency, reasons,
@@ -442,7 +487,9 @@ class MatrixCell:
 class Crossover:
     """A variant along a size: (size, verdict, ratio) at each, and between which sizes better turns into worse or back.
 
-    ``rest`` are the other conditions that vary.
+    ``rest`` are the other conditions that vary. ``intervals`` are those of each point's ratio, None where not known.
+    ``crossings`` are the sizes at which the ratio passes 1, one for each turn: by a straight line between the two
+    points in logarithms of size and ratio.
     """
 
     workload: str
@@ -451,6 +498,8 @@ class Crossover:
     along: str
     points: tuple[tuple[float, Verdict, float | None], ...]
     turns: tuple[tuple[float, float], ...]
+    intervals: tuple[tuple[float, float] | None, ...] = ()
+    crossings: tuple[float | None, ...] = ()
 
 
 @dataclass(frozen=True)

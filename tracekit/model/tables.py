@@ -433,6 +433,8 @@ REGION_METRICS = Table(
         _float("tensor_pipe_ratio", Unit.RATIO, "Dominant kernel: tensor pipe activity of its peak."),
         _text("bound_by", "Dominant kernel: memory, math or latency, where counters tell (60 % of a peak is its bound).", nullable=True),
         _float("spill_instruction_count", Unit.COUNT, "Executed instructions that spill registers, of all its launches.", better=Better.LOWER),
+        _float("local_load_instruction_count", Unit.COUNT, "Executed local loads, of all its launches: an upper bound of spill loads.", better=Better.LOWER),
+        _float("local_store_instruction_count", Unit.COUNT, "Executed local stores, of all its launches: an upper bound of spill stores.", better=Better.LOWER),
         _float("frame_bytes", Unit.BYTES, "Dominant kernel: local memory of the compiled kernel per thread: spilled registers and arrays.", better=Better.LOWER),
         _float("local_thread_bytes", Unit.BYTES, "Dominant kernel: local memory per thread, as the timeline gives it.", better=Better.LOWER),
         _float("registers_count", Unit.COUNT, "Dominant kernel: registers per thread."),

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from tracekit.errors import NotComparableError
 from tracekit.model.report import (
@@ -23,6 +23,9 @@ from tracekit.model.report import (
 )
 from tracekit.model.verdict import MARGIN
 from tracekit.render.words import grounds, headline, reason_words, rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA_VERSION: Final = 1
 
@@ -51,8 +54,23 @@ def show_json(report: Report) -> str:
                 for region in report.regions
             ],
             "kernels": [_kernel(kernel) for kernel in report.kernels],
+            "launches": _records(report.frames.get("blocks")),
         }
     )
+
+
+def _records(frame: pd.DataFrame | None) -> list[dict[str, Any]]:
+    """The rows of a frame, with null where a cell is missing."""
+    if frame is None:
+        return []
+    return [{str(name): plain(cell) for name, cell in row.items()} for row in frame.to_dict("records")]
+
+
+def plain(cell: Any) -> Any:
+    """A cell as JSON takes it: None where it is missing, else a Python number or text."""
+    if cell is None or cell != cell or str(cell) == "<NA>":
+        return None
+    return cell.item() if hasattr(cell, "item") else cell
 
 
 def diff_json(comparison: Comparison, gate: Gate | None = None) -> str:
@@ -79,6 +97,8 @@ def diff_json(comparison: Comparison, gate: Gate | None = None) -> str:
             "margin": MARGIN,
             "notes": comparison.notes,
             "gate": _gate(gate),
+            "traffic": [asdict(entry) for entry in comparison.traffic],
+            "roof": asdict(comparison.roof) if comparison.roof else None,
             "regions": [_pair(pair) for pair in comparison.regions],
         }
     )

@@ -72,8 +72,18 @@ def matrix_json(matrix: Matrix) -> str:
                 "variant": crossover.variant,
                 "rest": dict(crossover.rest),
                 "along": crossover.along,
-                "points": [{"size": s, "verdict": v, "ratio": r} for s, v, r in crossover.points],
+                "points": [
+                    {
+                        "size": s,
+                        "verdict": v,
+                        "ratio": r,
+                        "low": ends[0] if ends else None,
+                        "high": ends[1] if ends else None,
+                    }
+                    for (s, v, r), ends in zip(crossover.points, crossover.intervals, strict=True)
+                ],
                 "turns": crossover.turns,
+                "crossings": crossover.crossings,
             }
             for crossover in matrix.crossovers
         ],
@@ -104,7 +114,10 @@ def _shape(shape: Sequence[tuple[str, Any]]) -> str:
 
 def _crossing(crossover: Crossover) -> list[str]:
     points = [f"{size:,g}: {verdict} ({write_change(ratio)})" for size, verdict, ratio in crossover.points]
-    turns = [f"{first:,g} and {second:,g}" for first, second in crossover.turns]
+    turns = [
+        f"{first:,g} and {second:,g}" + (f" (at about {size:,.0f})" if size else "")
+        for (first, second), size in zip(crossover.turns, crossover.crossings, strict=True)
+    ]
     place = crossover.along + (f"; {_shape(crossover.rest)}" if crossover.rest else "")
     return [
         clipped(crossover.workload, 60), clipped(crossover.variant, 60), place, ", ".join(points),

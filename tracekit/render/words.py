@@ -473,7 +473,7 @@ def _block_row(f: Finding) -> Row:
     sides = []
     for side in ("base", "test"):
         spilled, place = f.figure("spill_instruction_count", side), f.figure("spills_counted_in", side)
-        words = "spills unknown"
+        words = _spills_bound(f.figure("local_instruction_count", side), f.figure("frame_bytes", side))
         if spilled is not None:
             words = f"{write(spilled, Unit.COUNT)} spill instructions" + (
                 f" in {clipped(str(place), 200)}" if place else ""
@@ -485,7 +485,7 @@ def _block_row(f: Finding) -> Row:
     spills = _number(f.figure("spill_instruction_count", "delta"))
     blocks = _number(f.figure("active_blocks_count", "delta"))
     if spills is None:
-        meaning = ["spills not measured on both sides"]
+        meaning = ["spills not counted on both sides"]
     elif spills > 0 and not f.figure("spill_instruction_count", "base"):
         meaning = ["spills appeared"]
     else:
@@ -499,6 +499,15 @@ def _block_row(f: Finding) -> Row:
         meaning.append(f"{write(blocks, Unit.COUNT, signed=True)} active blocks per SM")
     delta = f"{write(spills, Unit.COUNT, signed=True)} spills, {write(blocks, Unit.COUNT, signed=True)} blocks"
     return Row("Spills and active blocks", sides[0], sides[1], delta, _with_reasons(meaning, f))
+
+
+def _spills_bound(local: float | str | None, frame: float | str | None) -> str:
+    """What is known of spills where they were not counted as such."""
+    if local == 0:
+        return "no spills: no local loads or stores"
+    known = [f"at most {write(local, Unit.COUNT)} spill instructions (local loads and stores)"] if local else []
+    known += [f"a frame of {write(frame, Unit.BYTES)} a thread"] if frame else []
+    return "; ".join(known) or "spills unknown"
 
 
 def _latency_row(f: Finding) -> Row:

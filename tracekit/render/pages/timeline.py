@@ -13,9 +13,10 @@ from tracekit.model.labels import Path
 from tracekit.model.report import Comparison, RegionPair, Report
 from tracekit.model.timeline import LeftOut, Place, Source
 from tracekit.model.units import Unit, write
-from tracekit.render.charts import SIDE_COLORS
+from tracekit.render.charts.palette import US
+from tracekit.render.charts.timeline import BRUSH, ZOOM, Palette, Shown, overview_chart, timeline_chart
 from tracekit.render.literal import clipped, region_words, short_name
-from tracekit.render.timeline_chart import BRUSH, ZOOM, Palette, Shown, overview_chart, timeline_chart
+from tracekit.render.pages.elements import say
 
 Window = tuple[int, int]
 """From and to, in ns from each side's origin."""
@@ -27,8 +28,7 @@ _MARGIN: Final = 50
 """A fitted window has this part of itself free at each end."""
 _SHORTEST_NS: Final = 100
 _BINS: Final = 400
-_WAIT: Final = "timeline-window"
-_KEYS: Final = "timeline-drawn"
+_SEEN: Final = "timeline-seen"
 
 _BUTTONS: Final = (
     ("in", "Zoom in", "W", ":material/zoom_in:"),
@@ -39,66 +39,88 @@ _BUTTONS: Final = (
     ("all", "Whole captures", "E", ":material/width_full:"),
 )
 
+_COLOURS: Final = ("region", "kernel")
+"""What may have the colours."""
+
 _MEASURES: Final = {
     "wall_ns": "wall time", "device_ns": "charged device time", "host_ns": "the range's own time",
 }  # fmt: skip
 
 
-def instance_inputs(key: str, counts: Mapping[str, int]) -> dict[str, int | None]:
-    """Which instance of the region to show on each side, counting from 0; None stands for the median one.
+def choices(
+    places: Mapping[str, Place | None],
+    has_regions: bool,
+    colours: object,
+    chosen: Callable[[str, str | None], None],
+) -> str:
+    """Lets the reader choose an instance on each side, and what has the colours: region (where there are any) or
+    kernel, which is returned. ``chosen`` is told ``base_instance`` or ``test_instance`` (from 0) or ``colour``, with
+    None for the usual: the median instance, and regions."""
+    columns = st.columns([1, 1, 1, 1], vertical_alignment="bottom")
+    for column, (side, place) in zip(columns, places.items(), strict=False):
+        if place is not None and place.path is not None:
+            with column:
+                _instance(side, place, chosen)
+    if not has_regions:
+        return "kernel"
+    st.session_state["colours"] = "kernel" if colours == "kernel" else "region"
 
-    ``key`` tells regions apart, so that a number chosen for one is not taken for another.
-    """
-    out: dict[str, int | None] = {}
-    for side, count in counts.items():
-        state = f"instance-{side}-{key}"
-        chosen = st.session_state.get(state)
-        if chosen is not None and not 1 <= chosen <= max(1, count):
-            st.session_state[state] = None
-        number = st.number_input(
-            f"{side.capitalize()} instance",
-            min_value=1,
-            max_value=max(1, count),
-            value=None,
-            step=1,
-            key=state,
-            placeholder=f"median of {count:,}" if count > 1 else "the only one",
-            help="Empty for the median instance.",
-            disabled=count < 2,
+    def ask() -> None:
+        chosen("colour", "kernel" if st.session_state["colours"] == "kernel" else None)
+
+    with columns[2]:
+        st.segmented_control(
+            "Colours", _COLOURS, format_func=str.capitalize, key="colours", required=True, on_change=ask
         )
-        out[side] = None if number is None else int(number) - 1
-    return out
+    return str(st.session_state["colours"])
 
 
-def timeline(
+def _instance(side: str, place: Place, chosen: Callable[[str, str | None], None]) -> None:
+    key = f"instance-of-{side}"
+    st.session_state[key] = None if place.is_median else place.instance + 1
+
+    def ask() -> None:
+        value = st.session_state[key]
+        chosen(f"{side}_instance", None if value is None else str(int(value) - 1))
+
+    st.number_input(
+        f"{side.capitalize()} instance",
+        min_value=1,
+        max_value=place.instances,
+        value=None,
+        step=1,
+        key=key,
+        placeholder=f"the median of {place.instances:,}" if place.instances > 1 else "the only one",
+        help="Empty for the median instance.",
+        disabled=place.instances < 2,
+        on_change=ask,
+    )
+
+
+def draw(
     reports: Mapping[str, Report],
     sources: Mapping[str, Source | None],
     places: Mapping[str, Place | None],
     pair: RegionPair | None,
-    palette: Palette,
-    *,
-    start: Window | None = None,
-    on_window: Callable[[Window | None], None] | None = None,
+    colors: Palette,
+    asked: Callable[[], Window | None],
+    move: Callable[[Window | None], None],
 ) -> None:
-    """Both sides at the selected instances. ``start`` is the window to begin with; ``on_window`` is told of each other
-    one, and None where it is the fitted one."""
-    known = {side: place for side, place in places.items() if place is not None and sources[side] is not None}
-    for side in SIDE_COLORS:
+    """The page, below its choices: both sides at ``places``. ``asked`` tells the window that is wanted, None for the
+    fitted one, and ``move`` is called with the window that a reader moves to."""
+    known = {side: place for side, place in places.items() if place is not None}
+    for side in places:
         if side not in known:
-            _say(f"{side.capitalize()}: {_why_none(reports[side])}")
+            say(f"timeline-{side}", f"{side.capitalize()}: {_why_none(reports[side])}")
     if not known:
         return
     for side, place in known.items():
         if pair is not None and getattr(pair, f"{side}_path") is None:
-            stand_in = f"{region_words(place.path)} around it" if place.path else "the whole capture"
-            _say(f"The {side} has no {region_words(pair.path)}: {stand_in} is shown.")
-    subject = (tuple(report.capture["source"] for report in reports.values()), tuple(places.items()))
-    state = st.session_state.setdefault(_WAIT, {})
-    if state.get("subject") != subject:
-        # What was looked at is gone: a new subject is fitted, but for a window that the address asks for.
-        window = start if start and start[1] > start[0] else None
-        st.session_state[_WAIT] = {"subject": subject, "window": window, "drawn": state.get("drawn", 0) + 1}
-    _drawn(reports, {side: source for side, source in sources.items() if source is not None}, known, palette, on_window)
+            stand_in = f"{region_words(place.path)}, which is around it," if place.path else "the whole capture"
+            say(f"stand-in-{side}", f"The {side} has no {region_words(pair.path)}: {stand_in} is shown.")
+    _drawn(
+        reports, {side: source for side, source in sources.items() if source is not None}, known, colors, asked, move
+    )
 
 
 @st.fragment
@@ -106,52 +128,54 @@ def _drawn(
     reports: Mapping[str, Report],
     sources: Mapping[str, Source],
     places: Mapping[str, Place],
-    palette: Palette,
-    on_window: Callable[[Window | None], None] | None,
+    colors: Palette,
+    asked: Callable[[], Window | None],
+    move: Callable[[Window | None], None],
 ) -> None:
     """The controls, the strip and the chart: what a zoom draws again, and nothing else."""
-    state = st.session_state[_WAIT]
     fitted, limits = _fitted(places), _limits(sources, places)
+    wanted = asked()
+    window = fitted if wanted is None or wanted[1] <= wanted[0] else _within(wanted, limits)
+    number = _drawing((tuple(places.items()), window))
 
-    def go(window: Window | None, *, redraw: bool = True) -> None:
-        state["window"] = None if window is None else _within(window, limits)
-        if redraw:  # A new key forgets the zoom that the browser holds, which would else overrule the new window.
-            state["drawn"] += 1
-        if on_window is not None:
-            on_window(state["window"])
+    def go(found: Window | None) -> None:
+        move(None if found is None else _within(found, limits))
 
     def zoomed() -> None:
-        if (found := _selected(f"timeline-{state['drawn']}", ZOOM, "a")) is not None:
-            go(found, redraw=False)
+        if (found := _selected(f"timeline-{number}", ZOOM)) is not None:
+            found = _within(found, limits)
+            st.session_state[_SEEN] = (number, (tuple(places.items()), found))
+            move(found)
 
     def brushed() -> None:
-        if (found := _selected(f"overview-{state['drawn']}", BRUSH, "a")) is not None:
+        if (found := _selected(f"strip-{number}", BRUSH)) is not None:
             go(found)
 
-    window: Window = state["window"] or fitted
     steps = _steps(window, fitted, limits)
-    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="timeline-controls"):
+    with st.container(horizontal=True, gap="small", vertical_alignment="center", key="window"):
         for name, title, shortcut, icon in _BUTTONS:
             st.button(
                 title,
-                key=f"timeline-{name}",
+                key=f"window-{name}",
                 icon=icon,
                 shortcut=shortcut,
                 on_click=go,
                 args=(steps[name],),
                 disabled=(steps[name] or fitted) == window,
             )
-        with st.container(key="muted-window"):
-            st.text(_window_words(window))
+        st.text(_window_words(window))
     origins = {side: place.origin_ns for side, place in places.items()}
     low, high = fitted if fitted[0] <= window[0] and window[1] <= fitted[1] else limits
-    activity = {side: sources[side].activity(origins[side] + low, origins[side] + high, _BINS) for side in places}
-    strip = overview_chart(activity, origins, *window)
+    strip = overview_chart(
+        {side: sources[side].activity(origin + low, origin + high, _BINS) for side, origin in origins.items()},
+        origins,
+        *window,
+    )
     if strip is not None:
         st.vega_lite_chart(
             spec=strip,
             width="stretch",
-            key=f"overview-{state['drawn']}",
+            key=f"strip-{number}",
             on_select=brushed,
             selection_mode=BRUSH,
             alt="How busy the devices are. Drag over it to choose the window.",
@@ -166,22 +190,32 @@ def _drawn(
             for (side, place), view in zip(places.items(), views, strict=True)
         }
     st.vega_lite_chart(
-        spec=timeline_chart(list(shown.values()), palette, *window),
+        spec=timeline_chart(list(shown.values()), colors, *window),
         width="stretch",
-        key=f"timeline-{state['drawn']}",
+        key=f"timeline-{number}",
         on_select=zoomed,
         selection_mode=ZOOM,
         alt="Timelines of base and test: NVTX ranges, CUDA calls, device operations and idle time.",
     )
     for side, one in shown.items():
         if words := _left_out(one.view.left_out):
-            _say(f"{side.capitalize()}: {words}")
+            say(f"left-out-{side}", f"{side.capitalize()}: {words}")
         if not len(one.view.slices):
-            _say(f"{side.capitalize()}: nothing happens in this window.")
+            say(f"empty-{side}", f"{side.capitalize()}: nothing happens in this window.")
     st.caption(
-        "Scroll to zoom, drag to move, double-click to reset; what is narrower than a pixel is merged and paler, and "
-        "says how many it stands for. In a gap, host, sync and other calls mix in time: they are drawn by length."
+        "Scroll to zoom, drag to move; both sides move alike. What is narrower than a pixel is merged and paler, and "
+        "says how many it stands for. Inside a gap, host, sync and other calls mix in time: they are drawn by length."
     )
+
+
+def _drawing(subject: object) -> int:
+    """A number for the charts of what is shown now. A new one makes the browser forget the zoom that it holds, which
+    would else overrule a new window; the reader's own zoom keeps it."""
+    number, seen = st.session_state.get(_SEEN, (0, None))
+    if seen != subject:
+        number += 1
+        st.session_state[_SEEN] = (number, subject)
+    return int(number)
 
 
 def palette(comparison: Comparison, by: str = "region") -> Palette:
@@ -291,14 +325,10 @@ def _steps(window: Window, fitted: Window, limits: Window) -> dict[str, Window |
     return {name: _within(found, limits) for name, found in wanted.items()} | {"fit": None}
 
 
-def _selected(key: str, name: str, field: str) -> Window | None:
+def _selected(key: str, name: str) -> Window | None:
     """The interval that the reader selected on a chart, or None; charts are in us."""
-    found = st.session_state.get(key, {}).get("selection", {}).get(name, {}).get(field)
+    found = st.session_state.get(key, {}).get("selection", {}).get(name, {}).get("a")
     if not found or len(found) != 2:
         return None
-    low, high = sorted(round(float(end) * 1e3) for end in found)
+    low, high = sorted(round(float(end) * US) for end in found)
     return (low, high) if high > low else None
-
-
-def _say(text: str) -> None:
-    st.text(text)

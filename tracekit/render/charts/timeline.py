@@ -14,7 +14,7 @@ import pandas as pd
 from tracekit.model.labels import UNATTRIBUTED, Path
 from tracekit.model.timeline import Activity, Lane, Place, View
 from tracekit.model.units import MISSING, Unit, write
-from tracekit.render.charts import GAP_COLORS, SIDE_COLORS
+from tracekit.render.charts.palette import GAP_COLORS, INK, QUIET, REGION_COLORS, SIDE_COLORS, US, WORDS
 from tracekit.render.literal import clipped, region_words, short_name
 
 ZOOM: Final = "zoom"
@@ -23,16 +23,9 @@ ZOOM: Final = "zoom"
 BRUSH: Final = "brush"
 """The selection on the strip above: the next window."""
 
-REGION_COLORS: Final = (
-    "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#C9A0DC",
-)  # fmt: skip
-"""Paul Tol's light scheme (its olive replaced by a light purple): colour-blind people tell them apart, and dark text
-is legible on each, on light pages and dark ones."""
-
 OTHER: Final = "other regions"
 OTHER_KERNELS: Final = "other kernels, and ranges"
 COPIES: Final = "copies and memsets"
-_OTHER_COLOR: Final = "#BBBBBB"
 _COPY_COLOR: Final = "#8C9AA6"
 _CALLS: Final = {"launch": "launch_call", "sync": "sync", "other": "other_call"}
 """A call has the colour of the gap part that it makes."""
@@ -43,8 +36,6 @@ Spec = dict[str, Any]
 Tick = tuple[float, str]
 
 _OPACITY: Final = alt.Opacity("o:Q", scale=None)
-_WORDS: Final = "#808495"
-_INK: Final = "#1A1C23"
 _HEIGHTS: Final = {"ranges": 17, "calls": 15, "operations": 26, "gaps": 11}
 _SPACE: Final = 3
 _HEADER: Final = 30
@@ -54,7 +45,6 @@ _AXES: Final = 118
 """Pixels below and above the lanes: axis, title and two legends; what Vega gives the axes it takes from the lanes."""
 _LABELS: Final = 96
 """Pixels for the names of lanes: the same on both charts, so that their axes agree."""
-_US: Final = 1e3
 _LABELLED: Final = 0.012
 """A slice narrower than this share of the window has no label: not even a letter would fit."""
 
@@ -117,7 +107,7 @@ def timeline_chart(sides: Sequence[Shown], palette: Palette, low: int, high: int
     """Both sides below one another on one axis: ns from each side's origin, from ``low`` to ``high`` in view."""
     bands, ticks, heads, height = _layout(sides)
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in (*_FIELDS, "words")}
-    domain = [low / _US, high / _US]
+    domain = [low / US, high / US]
     for shown, lanes in zip(sides, bands, strict=True):
         for kind, made in _marks(shown, lanes, palette).items():
             rows[kind] += made
@@ -149,7 +139,7 @@ def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple
         )
 
     regions = _colors(
-        {**dict(colors), COPIES: _COPY_COLOR, other: _OTHER_COLOR},
+        {**dict(colors), COPIES: _COPY_COLOR, other: QUIET},
         "kernel" if other == OTHER_KERNELS else "region",
         "top",
     )
@@ -164,19 +154,19 @@ def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple
     words = (
         alt.Chart(alt.NamedData("words"))
         .mark_text(
-            align="left", baseline="middle", dx=3, fontSize=10.5, color=_INK, clip=True, tooltip=None,
+            align="left", baseline="middle", dx=3, fontSize=10.5, color=INK, clip=True, tooltip=None,
             limit=alt.ExprRef(f"max({width} - 5, 1)"), opacity=alt.ExprRef(f"{width} > 22 ? 1 : 0"),
         )
         .encode(x=x, y=y("m:Q"), text="w:N")
     )  # fmt: skip
     starts = (
         alt.Chart(alt.NamedData("starts"))
-        .mark_rule(color=_WORDS, strokeDash=[3, 3], clip=True)
+        .mark_rule(color=WORDS, strokeDash=[3, 3], clip=True)
         .encode(x=x, y=y("t:Q"), y2="u:Q")
     )
     titles = (
         alt.Chart(alt.NamedData("titles"))
-        .mark_text(align="left", baseline="bottom", fontSize=13, fontWeight=600, color=_WORDS)
+        .mark_text(align="left", baseline="bottom", fontSize=13, fontWeight=600, color=WORDS)
         .encode(x=alt.value(0), y=y("m:Q"), text="w:N")
     )
     layers = (
@@ -207,7 +197,7 @@ def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int],
         step = (found.end_ns - found.start_ns) / max(1, len(found.ratio))
         begin = found.start_ns - origins[side]
         rows += [
-            {"side": side, "a": (begin + at * step) / _US, "b": (begin + (at + 1) * step) / _US,
+            {"side": side, "a": (begin + at * step) / US, "b": (begin + (at + 1) * step) / US,
              "t": place * _STRIP + 2, "u": (place + 1) * _STRIP - 2, "o": round(0.06 + 0.94 * ratio, 3),
              "figure": write(ratio, Unit.RATIO)}
             for at, ratio in enumerate(found.ratio)
@@ -215,7 +205,7 @@ def overview_chart(activity: Mapping[str, Activity], origins: Mapping[str, int],
     if not rows:
         return None
     domain = [float(min(row["a"] for row in rows)), float(max(row["b"] for row in rows))]
-    window = {"a": max(low / _US, domain[0]), "b": min(high / _US, domain[1]), "t": 0, "u": _STRIP * len(activity)}
+    window = {"a": max(low / US, domain[0]), "b": min(high / US, domain[1]), "t": 0, "u": _STRIP * len(activity)}
     return _filled(json.loads(_overview_template(tuple(activity))), {"activity": rows, "window": [window]}, domain)
 
 
@@ -264,7 +254,7 @@ def _colors(colors: Mapping[str, str], title: str, orient: Any) -> alt.Color:
     legend = alt.Legend(
         title=title, orient=orient, direction="horizontal", columns=10, labelLimit=130, symbolType="square",
         symbolStrokeWidth=0, symbolSize=90, titleOrient="left", titleFontWeight="normal", titleFontSize=12,
-        labelFontSize=12, titleColor=_WORDS, offset=4,
+        labelFontSize=12, titleColor=WORDS, offset=4,
     )  # fmt: skip
     return alt.Color("key:N", scale=alt.Scale(domain=list(colors), range=list(colors.values())), legend=legend)
 
@@ -386,8 +376,8 @@ def _mark(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> dict[st
     alone = row["row_count"] == 1
     covered = row["busy_ns"] / (end - begin) if end > begin else 1.0
     return {
-        "a": begin / _US,
-        "b": end / _US,
+        "a": begin / US,
+        "b": end / US,
         "t": band[0],
         "u": band[1],
         "o": 0.95 if alone else round(0.35 + 0.55 * min(1.0, covered), 2),
@@ -445,10 +435,10 @@ def _gap_marks(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> It
     if not alone:
         covered = row["busy_ns"] / (end - begin) if end > begin else 1.0
         opacity = round(0.35 + 0.55 * min(1.0, covered), 2)
-        yield shared | {"a": begin / _US, "b": end / _US, "key": row["part"], "o": opacity}
+        yield shared | {"a": begin / US, "b": end / US, "key": row["part"], "o": opacity}
         return
     for part, size in sizes.items():
-        yield shared | {"a": begin / _US, "b": (begin + size) / _US, "key": part, "o": 0.95}
+        yield shared | {"a": begin / US, "b": (begin + size) / US, "key": part, "o": 0.95}
         begin += size
 
 

@@ -1,0 +1,268 @@
+"""Every part of the page without a browser: its figures are the JSON's, and no trace breaks it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from tracekit import pipeline
+from tracekit.app.page import PARTS
+from tracekit.model.units import Unit, write
+from tracekit.render.charts.timeline import marks
+from tracekit.render.json import show_json
+
+ROOT = Path(__file__).parents[2]
+BUNDLES = ROOT / "sample_traces"
+SCRIPT = str(ROOT / "app.py")
+
+
+@pytest.fixture
+def open_part(monkeypatch: pytest.MonkeyPatch, samples: Path) -> Callable[..., AppTest]:
+    """Opens a part of the page on a folder, with the given query parameters; nothing may have failed."""
+
+    def start(part: str, folder: Path | None = None, **query: str) -> AppTest:
+        monkeypatch.setattr(sys, "argv", [SCRIPT, str(folder or samples)])
+        app = AppTest.from_file(SCRIPT, default_timeout=60)
+        app.query_params.update({"page": part, **query})
+        app.run()
+        assert not app.exception, app.exception
+        return app
+
+    return start
+
+
+def tables(app: AppTest) -> dict[tuple[str, ...], list[list[str]]]:
+    """Every table by its headings."""
+    return {
+        tuple(table.value.columns): [list(map(plain, row)) for row in table.value.to_numpy().tolist()]
+        for table in app.table
+    }
+
+
+def plain(cell: str) -> str:
+    cell = re.sub(r":(?:green|red|gray|orange|blue)\[(.*?)\]", r"\1", str(cell)).strip("*")
+    return re.sub(r"\\(.)", r"\1", cell.strip("`"))
+
+
+def said(app: AppTest) -> str:
+    return "\n".join(element.value for element in (*app.text, *app.markdown, *app.caption))
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_opens_and_is_in_the_address(open_part: Callable[..., AppTest], part: str) -> None:
+    app = open_part(part)
+    assert not app.error
+    assert app.query_params["page"] == part
+    assert app.query_params["base"] == "decode_unfused"
+
+
+def test_another_part_is_chosen_in_the_first_row(open_part: Callable[..., AppTest]) -> None:
+    app = open_part("gaps", at_least="5")
+    app.button_group(key="page").set_value("kernels").run()
+    assert not app.exception
+    assert app.query_params["page"] == "kernels"
+    assert "at_least" not in app.query_params, "what belonged to the part that was left"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"page": "../../etc"}, {"at_least": "nan"}, {"at_least": "1e400"}, {"instance": "-1"}, {"instance": "10000000"},
+        {"from": "x", "to": "y"}, {"from": "5", "to": "1"}, {"from": "-1e30", "to": "1e30"}, {"launch": "base:99999"},
+        {"series": "<script>"}, {"region": "a" * 5000}, {"base": "/etc/passwd"},
+    ],
+)  # fmt: skip
+def test_what_an_address_cannot_mean_is_ignored(open_part: Callable[..., AppTest], query: dict[str, str]) -> None:
+    for part in ("timeline", "gaps", "occupancy", "sweep") if "page" not in query else ("",):
+        app = open_part(part or "overview", **query)
+        assert not app.error
+        assert app.query_params["base"] == "decode_unfused"
+
+
+def test_gaps_are_those_of_the_command(open_part: Callable[..., AppTest], samples: Path, tracekit: Any) -> None:
+    region = r"unfused\/T1\/iter/layer1"
+    code, out, err = tracekit(
+        "gaps", samples / "decode_unfused", "--region", region, "--at-least", "5", "--format", "json"
+    )
+    assert code == 0, err
+    told = json.loads(out)
+    app = open_part("gaps", region=region, at_least="5")
+    shown = next(rows for head, rows in tables(app).items() if head[0] == "gap")
+    longest = next(table for table in app.table if table.value.columns[0] == "gap")
+    assert [plain(row[0]) for row in longest.value.to_numpy().tolist()] == [
+        write(gap["gap_ns"], Unit.NS) for gap in told["longest"]
+    ]
+    assert len(shown[0]) == 5
+    left = told["filter"]
+    assert f"leaves out {left['gaps_left_out']:,} gaps, {write(left['gap_left_out_ns'], Unit.NS)}" in said(app)
+    assert "leaves out" not in said(open_part("gaps", region=region)), "nothing is hidden by default"
+
+
+def test_memory_shows_every_kind_beside_its_bounds(open_part: Callable[..., AppTest]) -> None:
+    base, test = "swiglu_t2048_eager", "swiglu_t2048_two_kernel"
+    comparison = pipeline.diff(BUNDLES / base, BUNDLES / test)
+    app = open_part("memory", BUNDLES, base=base, test=test)
+    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "kind")
+    own = [entry for entry in comparison.traffic if len(entry.path) == 1]
+    assert [[row[0], row[1], row[2], row[3], row[4]] for row in rows] == [
+        [
+            entry.kind.replace("_", " "), entry.side, write(int(entry.read_bytes), Unit.BYTES),
+            write(int(entry.write_bytes), Unit.BYTES), write(int(entry.least_bytes), Unit.BYTES),
+        ]
+        for entry in own
+    ]  # fmt: skip
+    assert rows[0][5] == f"{own[0].achieved_bytes_per_second / 1e9:,.0f} GB/s"
+    assert "no point on the roofline" not in said(app)
+    assert "no point on the roofline" in said(open_part("memory")), "those captures tell no FLOPs"
+
+
+def test_occupancy_shows_the_launches_of_the_json(open_part: Callable[..., AppTest], samples: Path) -> None:
+    app = open_part("occupancy", base="decode_unfused", test="decode_spilling")
+    report = pipeline.report(samples / "decode_spilling")
+    told = json.loads(show_json(report))["launches"]
+    frame = app.dataframe[1].value
+    assert frame["active blocks"].tolist() == [row["active_blocks_count"] for row in told][: len(frame)]
+    assert frame["limited by"].tolist() == [row["occupancy_limiter"] for row in told][: len(frame)]
+    launch = next(row for row in told if row["short_name"] == "deep")
+    app = open_part("occupancy", base="decode_unfused", test="decode_spilling", launch=f"test:{launch['launch']}")
+    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "launch")
+    assert [row[1] for row in rows] == ["255", "255"]
+    assert [row[4] for row in rows] == ["2", "2"]
+    app.slider(key=f"r-test-{launch['launch']}").set_value(64).run()
+    assert not app.exception
+    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "launch")
+    asked = pipeline.what_if(report, launch["launch"], registers=64)["here"].iloc[0]
+    assert rows[1][1:5] == ["64", rows[0][2], rows[0][3], str(int(asked["active_blocks_count"]))]
+    assert int(rows[1][4]) > 2
+
+
+def test_spills_stand_in_their_own_rows(open_part: Callable[..., AppTest]) -> None:
+    app = open_part("occupancy", BUNDLES, base="swiglu_t1_eager", test="swiglu_t1_one_kernel_spilling")
+    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "source")
+    assert [row[:3] for row in rows] == [
+        ["spill_instruction_count", "–", "–"],
+        ["local_load_instruction_count", "0", "3,972,864"],
+        ["local_store_instruction_count", "0", "3,117,632"],
+        ["frame_bytes", "–", "2,152 B"],
+        ["local_thread_bytes", "–", "–"],
+    ]
+    assert "which means unknown" in said(app)
+
+
+def test_the_sweep_is_the_matrix(open_part: Callable[..., AppTest]) -> None:
+    matrix = pipeline.diff_matrix(BUNDLES)
+    app = open_part("sweep", BUNDLES)
+    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "input_tokens")
+    longest = max(matrix.crossovers, key=lambda found: len(found.points))
+    assert [(row[0], row[1]) for row in rows] == [(f"{size:,g}", str(verdict)) for size, verdict, _ in longest.points]
+    assert len(rows) == 4
+    assert "One size is no sweep" in said(open_part("sweep", BUNDLES / "request_repeats"))
+
+
+def test_the_timeline_sends_the_slices_of_the_analysis(samples: Path) -> None:
+    report = pipeline.report(samples / "decode_fused")
+    drawn = pipeline.lanes(report)
+    path = ("fused/T1/iter",)
+    window = pipeline.window_of(report, drawn, path)
+    slices = pipeline.cut(report, drawn, window, path)
+    sent = marks(slices)
+    assert len(sent) == len(slices.frame)
+    kernels = [mark for mark in sent if mark["lane"].startswith("GPU stream")]
+    assert len(kernels) == 24
+    first = slices.frame[slices.frame["kind"] == "operations"].iloc[0]
+    assert kernels[0]["lasts"] == write(int(first["end_ns"] - first["start_ns"]), Unit.NS)
+    assert kernels[0]["registers"] == write(int(first["registers_count"]), Unit.COUNT)
+    assert kernels[0]["bytes"] == "–", "a kernel's DRAM bytes are not the timeline's"
+
+
+def test_the_window_moves_and_is_in_the_address(open_part: Callable[..., AppTest]) -> None:
+    app = open_part("timeline")
+    whole = "0.0 us to "
+    assert any(text.value.startswith(whole) for text in app.text)
+    app.button(key="window-in").click().run()
+    assert not app.exception
+    low, high = float(app.query_params["from"]), float(app.query_params["to"])
+    assert 0 < low < high
+    linked = open_part("timeline", **{"from": app.query_params["from"], "to": app.query_params["to"]})
+    assert any(text.value == f"{write(int(low), Unit.NS)} to {write(int(high), Unit.NS)}" for text in linked.text)
+    app.button(key="window-fit").click().run()
+    assert "from" not in app.query_params
+
+
+def test_kernels_are_searched_by_any_part_of_their_names(
+    open_part: Callable[..., AppTest], expected: Any, samples: Path
+) -> None:
+    want = expected(samples / "decode_unfused", samples / "decode_fused")
+    app = open_part("kernels")
+    frame = app.dataframe[0].value
+    groups = want.pair("unfused/T1/iter")["kernels"]
+    assert len(frame) == sum(
+        1 if group["match"] == "same" else len(group["base"]) + len(group["test"]) for group in groups
+    )
+    assert frame["base count"].sum() == sum(kernel["count"] for group in groups for kernel in group["base"])
+    app.text_input(key="search").set_value("ADD_RMS").run()
+    found = app.dataframe[0].value
+    assert 0 < len(found) < len(frame)
+    assert found["kernel"].str.contains("add_rms").all()
+    app.text_input(key="search").set_value("[").run()
+    assert not app.exception
+
+
+@pytest.fixture
+def odd(nsys: Callable[..., Any], samples: Path, tmp_path: Path) -> Path:
+    """Traces that lack something, and one with twenty devices."""
+    nsys(file="no_nvtx.sqlite").gpu().launch((10, 20), (30, 40)).launch((50, 60), (70, 90)).write()
+    nsys(file="no_device.sqlite").range(0, 100, "step").write()
+    many = nsys(file="many.sqlite")
+    for device in range(20):
+        many.gpu(id=device)
+    many.range(0, 10_000, "step")
+    for device in range(20):
+        many.launch((100 * device, 100 * device + 10), (100 * device + 200, 100 * device + 260), device=device)
+    many.write()
+    shutil.copy(samples / "decode_fused" / "cold.ncu.csv", tmp_path / "counters.csv")
+    return tmp_path
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", ["no_nvtx.sqlite", "no_device.sqlite", "many.sqlite", "counters.csv"])
+def test_no_trace_breaks_a_part(open_part: Callable[..., AppTest], odd: Path, part: str, name: str) -> None:
+    for base, test in ((name, name), (name, "many.sqlite")):
+        app = open_part(part, odd, base=base, test=test)
+        assert app.query_params["base"] == base
+
+
+def test_an_upload_is_kept_and_chosen_by_name(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import streamlit as st
+
+    from tracekit.app import traces
+
+    class File:
+        def __init__(self, name: str, data: bytes) -> None:
+            self.name, self.data = name, data
+
+        def getbuffer(self) -> bytes:
+            return self.data
+
+    state: dict[str, Any] = {}
+    monkeypatch.setattr(st, "session_state", state)
+    whole = (samples / "decode_fused" / "cold.ncu.csv").read_bytes()
+    traces.take([File("../../../etc/x y.csv", whole), File("cut.sqlite", b"SQLite format 3\0" + b"x" * 50)])
+    known = traces.listed(samples)
+    good, cut = known["uploaded: x_y.csv"], known["uploaded: cut.sqlite"]
+    assert good.parent.parent == cut.parent.parent == Path(state["upload_folder"].name)
+    assert "decode_fused" in known
+    assert traces.report(good).regions
+    (error,) = traces.problems(known, ["uploaded: cut.sqlite", "uploaded: x_y.csv"])
+    assert "cut.sqlite" in str(error)
+    folder = Path(state["upload_folder"].name)
+    state["upload_folder"].cleanup()
+    assert not folder.exists()
