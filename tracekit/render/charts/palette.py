@@ -38,9 +38,9 @@ CHANGE_COLORS: Final = {"saves": "#2E8B6A", "costs": "#D1582E"}
 """Time saved and time added: told apart by lightness and sign, too."""
 
 REGION_COLORS: Final = (
-    "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#C9A0DC",
+    "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#C9A0DC", "#AAAA00", "#D9B08C",
 )  # fmt: skip
-"""Regions, the most important first: Paul Tol's light scheme (its olive replaced by a light purple), which colour-blind
+"""Regions, the most important first: Paul Tol's light scheme, with a light purple and a tan, which colour-blind
 people tell apart, with dark text legible on each, on light pages and dark ones."""
 
 QUIET: Final = "#BBBBBB"

@@ -16,7 +16,7 @@ from tracekit.model.units import Unit, write
 from tracekit.render.charts.palette import US
 from tracekit.render.charts.timeline import BRUSH, ZOOM, Palette, Shown, overview_chart, timeline_chart
 from tracekit.render.literal import clipped, region_words, short_name
-from tracekit.render.pages.elements import say
+from tracekit.render.pages.elements import known_or_zero, say
 
 Window = tuple[int, int]
 """From and to, in ns from each side's origin."""
@@ -219,7 +219,8 @@ def _drawing(subject: object) -> int:
 
 
 def palette(comparison: Comparison, by: str = "region") -> Palette:
-    """The colours of a comparison's regions or kernels, those with the most time first; a pair's two sides share one.
+    """The colours of a comparison's regions or kernels, those with the most time of their own first; a pair's two
+    sides share one.
 
     Labels that differ by their numbers alone are one: ``layer3`` and ``layer4``. Without NVTX ranges there are no
     regions to tell apart, and kernels have the colours.
@@ -239,14 +240,22 @@ def palette(comparison: Comparison, by: str = "region") -> Palette:
     for pair in comparison.regions:
         label = _NUMBER.sub("#", pair.path[-1])
         shared.setdefault(label, set()).add(pair.path[-1])
-        change = pair.metrics.get("device_ns")
-        sizes = [size for size in (change.base, change.test) if isinstance(size, int | float)] if change else []
-        weight[label] = max([weight.get(label, 0.0), *map(float, sizes)])
         regions |= {path: label for path in (pair.base_path, pair.test_path) if path is not None}
+        weight[label] = weight.get(label, 0.0) + _charged(pair)
+        if around := regions.get(pair.path[:-1]):  # Regions that hold little but others leave the colours to those.
+            weight[around] -= _charged(pair)
     shown = {label: clipped(label if len(own) > 1 else next(iter(own)), 60) for label, own in shared.items()}
     return Palette.of_regions(
         {path: shown[label] for path, label in sorted(regions.items(), key=lambda item: -weight[item[1]])}
     )
+
+
+def _charged(pair: RegionPair) -> float:
+    """Device time of all instances of the side that has more of it; for an order alone."""
+    change = pair.metrics.get("device_ns")
+    if change is None:
+        return 0.0
+    return max(known_or_zero(change.base) * pair.base_instances, known_or_zero(change.test) * pair.test_instances)
 
 
 def _why_none(report: Report) -> str:
