@@ -88,7 +88,8 @@ def test_nothing_overflows_and_nothing_leaves_the_machine(
     url = dashboard(str(SAMPLES))
     page = open_page(f"{url}/?page={part}&base=swiglu_t2048_eager&test=swiglu_t2048_two_kernel", scheme)
     charts = {"overview": 3, "timeline": 2, "gaps": 3, "memory": 4, "occupancy": 3, "sweep": 1}.get(part, 0)
-    page.tab.wait_for_function(f"document.querySelectorAll('[data-testid=stVegaLiteChart] svg').length == {charts}")
+    drawn = "document.querySelectorAll('[data-testid=stVegaLiteChart] :is(svg, canvas)')"
+    page.tab.wait_for_function(f"{drawn}.length == {charts}")
     try:
         page.tab.wait_for_function(f"!({OVERFLOWING})().length", timeout=3000)
     except TimeoutError:

@@ -1,7 +1,7 @@
 """Times the dashboard's timeline on 1M-kernel captures in headless Chromium: first paint, then each step of a zoom.
 
-``python tests/benchmarks/timeline_speed.py [--kernels N] [--base FILE] [--test FILE] [--runs N]``; needs Chromium. A step
-is timed inside the page, from the click to the last change of the document that follows from it, chart included.
+``python tests/benchmarks/timeline_speed.py [--kernels N] [--base FILE] [--test FILE] [--runs N]``; needs Chromium.
+A step is timed inside the page, from the click to the last change of the document that follows from it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from tracekit.model.schema import DType, Table, integers, text_codes
 from tracekit.model.tables import GAP_PARTS
 from tracekit.model.timeline import Activity, Lane, LeftOut, Place, View
 
-MARKS: Final = 1_200
+MARKS: Final = 900
 """At most so many slices a lane."""
 THREADS: Final = 3
 DEPTHS: Final = 6

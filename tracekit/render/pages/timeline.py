@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Final
 
 import streamlit as st
@@ -28,7 +29,6 @@ _MARGIN: Final = 50
 """A fitted window has this part of itself free at each end."""
 _SHORTEST_NS: Final = 100
 _BINS: Final = 400
-_SEEN: Final = "timeline-seen"
 
 _BUTTONS: Final = (
     ("in", "Zoom in", "W", ":material/zoom_in:"),
@@ -136,19 +136,20 @@ def _drawn(
     fitted, limits = _fitted(places), _limits(sources, places)
     wanted = asked()
     window = fitted if wanted is None or wanted[1] <= wanted[0] else _within(wanted, limits)
-    number = _drawing((tuple(places.items()), window))
+    charts: _Charts = st.session_state.setdefault("timeline-charts", _Charts())
+    charts.show((tuple(places.items()), window))
 
     def go(found: Window | None) -> None:
         move(None if found is None else _within(found, limits))
 
     def zoomed() -> None:
-        if (found := _selected(f"timeline-{number}", ZOOM)) is not None:
-            found = _within(found, limits)
-            st.session_state[_SEEN] = (number, (tuple(places.items()), found))
-            move(found)
+        if (found := _selected(f"timeline-{charts.chart}", ZOOM)) is not None:
+            charts.shown, charts.zoomed = (tuple(places.items()), _within(found, limits)), True
+            go(found)
 
     def brushed() -> None:
-        if (found := _selected(f"strip-{number}", BRUSH)) is not None:
+        if (found := _selected(f"strip-{charts.strip}", BRUSH)) is not None:
+            charts.strip += 1
             go(found)
 
     steps = _steps(window, fitted, limits)
@@ -175,7 +176,7 @@ def _drawn(
         st.vega_lite_chart(
             spec=strip,
             width="stretch",
-            key=f"strip-{number}",
+            key=f"strip-{charts.strip}",
             on_select=brushed,
             selection_mode=BRUSH,
             alt="How busy the devices are. Drag over it to choose the window.",
@@ -192,7 +193,7 @@ def _drawn(
     st.vega_lite_chart(
         spec=timeline_chart(list(shown.values()), colors, *window),
         width="stretch",
-        key=f"timeline-{number}",
+        key=f"timeline-{charts.chart}",
         on_select=zoomed,
         selection_mode=ZOOM,
         alt="Timelines of base and test: NVTX ranges, CUDA calls, device operations and idle time.",
@@ -208,14 +209,21 @@ def _drawn(
     )
 
 
-def _drawing(subject: object) -> int:
-    """A number for the charts of what is shown now. A new one makes the browser forget the zoom that it holds, which
-    would else overrule a new window; the reader's own zoom keeps it."""
-    number, seen = st.session_state.get(_SEEN, (0, None))
-    if seen != subject:
-        number += 1
-        st.session_state[_SEEN] = (number, subject)
-    return int(number)
+@dataclass
+class _Charts:
+    """Which charts the browser has. A new number makes it forget the zoom or brush that it holds, which would else
+    overrule the next window; while it holds none, it keeps the chart and takes the new data."""
+
+    chart: int = 0
+    strip: int = 0
+    shown: object = None
+    zoomed: bool = False
+
+    def show(self, subject: object) -> None:
+        """What is drawn now: anything but what the reader has just zoomed to ends that zoom."""
+        if subject != self.shown and self.zoomed:
+            self.chart, self.zoomed = self.chart + 1, False
+        self.shown = subject
 
 
 def palette(comparison: Comparison, by: str = "region") -> Palette:
