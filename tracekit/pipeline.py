@@ -11,15 +11,9 @@ from os.path import isfile
 from pathlib import Path
 
 from tracekit import compare as rules
-from tracekit.analyze import Lanes as Lanes
-from tracekit.analyze import analyze, without_ranges
-from tracekit.analyze import cut as cut
-from tracekit.analyze import density as density
-from tracekit.analyze import groups as groups
+from tracekit.analyze import Tracks, analyze, without_ranges
 from tracekit.analyze import idle_report as idle_report
-from tracekit.analyze import lanes as lanes
 from tracekit.analyze import what_if as what_if
-from tracekit.analyze import window_of as window_of
 from tracekit.capture import finish
 from tracekit.compare import RegionMap, Rule, compare, parse_map
 from tracekit.compare import judge_gate as judge_gate
@@ -28,6 +22,7 @@ from tracekit.compare import propose_map as propose_map
 from tracekit.errors import InputError, UsageError
 from tracekit.model import labels, manifest
 from tracekit.model.report import Comparison, Matrix, RegionPair, Report
+from tracekit.model.timeline import Place, Source
 from tracekit.model.trace import Trace
 from tracekit.read import add_counters, read_manifest, read_trace
 from tracekit.render.words import Row, rows
@@ -183,6 +178,29 @@ def region_named(report: Report, text: str) -> labels.Path:
 def main_region(comparison: Comparison) -> RegionPair | None:
     """The root that both sides have and that costs the base the most device time; None where no root is paired."""
     return rules.main_region(comparison.regions)
+
+
+def timeline(report: Report) -> Source | None:
+    """The timeline of a report, indexed, to be looked at window by window; None where the capture has none."""
+    return Tracks.of(report.frames)
+
+
+def places(
+    comparison: Comparison,
+    pair: RegionPair | None,
+    sources: Mapping[str, Source | None],
+    instances: Mapping[str, int | None],
+) -> dict[str, Place | None]:
+    """Where a region's instances lie on each side (base, test): those numbered, or the median ones.
+
+    Where a side does not have the region, the nearest one around it stands for it, and at last the whole capture.
+    """
+    out: dict[str, Place | None] = {}
+    for side, source in sources.items():
+        path = rules.nearest_on(side, pair, comparison.regions) if pair else None
+        found = None if source is None else source.find(path, instances.get(side))
+        out[side] = found or (None if source is None else source.find(path) or source.find(None))
+    return out
 
 
 def findings(comparison: Comparison, pair: RegionPair | None = None) -> tuple[Row, ...]:

@@ -1,128 +1,301 @@
-"""Windows of a timeline: counts and times are conserved at every resolution, and gaps keep their cause."""
+"""Windows of a timeline: however much is merged, counts and busy time are exact; and what a slice says is so."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracekit import pipeline
-from tracekit.analyze.slices import DIRECT, OUTSIDE, Lane, _cut, cut, density, lanes, window_of
-from tracekit.model.report import Window
+from tracekit.analyze import slices
+from tracekit.analyze.intervals import Cover
+from tracekit.analyze.slices import Group, Track, Tracks, call_role, operation_role
+from tracekit.model.tables import GAP_PARTS
+from tracekit.model.timeline import Lane
 
-ENTRIES = st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 300)), max_size=60)
+SAMPLES = Path(__file__).parents[1] / "captures"
 
-
-def lane(entries: list[tuple[int, int]]) -> Lane:
-    start = np.array([begin for begin, _ in entries], np.int64)
-    length = np.array([size for _, size in entries], np.int64)
-    return Lane.of("a", "operations", start, start + length, np.arange(len(entries)))
-
-
-@given(ENTRIES, st.integers(0, 2200), st.integers(1, 2400), st.integers(1, 50))
-def test_counts_and_times_are_conserved(entries, low, length, most):
-    high = low + length
-    start, end, _, count, busy = _cut(lane(entries), low, high, most)
-    inside = [(max(b, low), min(b + n, high)) for b, n in entries if b < high and b + n > low]
-    assert count.sum() == len(inside)
-    assert busy.sum() == sum(e - b for b, e in inside)
-    assert (start >= low).all()
-    assert (end <= high).all()
-    assert (count >= 1).all()
-    assert (busy[count == 1] == (end - start)[count == 1]).all()
+INTERVALS = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 25)), max_size=40)
+WINDOWS = st.tuples(st.integers(-5, 80), st.integers(1, 70)).map(lambda w: (w[0], w[0] + w[1]))
 
 
-@given(ENTRIES, st.integers(1, 20))
-def test_what_is_wide_enough_stays_a_slice_of_its_own(entries, most):
-    start, end, _, count, _ = _cut(lane(entries), 0, 2400, most)
-    part = -(-2400 // most)
-    for begin, size in entries:
-        if size >= part:
-            assert any((s, e, c) == (begin, begin + size, 1) for s, e, c in zip(start, end, count, strict=True))
+def track(intervals: list[tuple[int, int]]) -> Track:
+    start = np.array([begin for begin, _ in intervals], np.int64)
+    end = start + np.array([length for _, length in intervals], np.int64)
+    number = np.arange(len(start))
+    return Track.of(Lane("operations"), start, end, number, number % 3)
 
 
-@pytest.fixture(scope="module")
-def decode(samples):
-    report = pipeline.report(samples / "decode_unfused")
-    return report, lanes(report)
+def touches(begin: int, length: int, low: int, high: int) -> bool:
+    return begin < high and (begin + length > low or begin >= low)
 
 
-def test_the_median_step_of_a_capture(decode):
-    report, drawn = decode
-    path = ("unfused/T1/iter",)
-    window = window_of(report, drawn, path)
-    walls = report.frames["instances"].query("depth == 0")["wall_ns"].to_list()
-    assert window.end_ns - window.start_ns == sorted(walls)[(len(walls) - 1) // 2]
-    assert (walls[window.instance], window.instances) == (window.end_ns - window.start_ns, 20)
-    shown = cut(report, drawn, window, path)
-    work = shown.frame[shown.frame["kind"] == "operations"]
-    assert work["count"].sum() == 64
-    assert set(work["group"]) == {"layer0", "layer1", "layer2", "layer3"}
-    assert shown.frame["start_ns"].min() == 0
-    first = work.iloc[0]
-    kernel = report.frames["kernels"].iloc[
-        report.frames["operations"].query("start_ns >= @window.start_ns").iloc[0]["source_id"]
-    ]
-    assert (first["name"], first["registers_count"]) == (kernel["name"], kernel["registers_count"])
-    assert first["grid"] == f"{kernel['grid_x']} × {kernel['grid_y']} × {kernel['grid_z']}"
+def covered(intervals: list[tuple[int, int]], low: int, high: int) -> set[int]:
+    return {t for begin, length in intervals for t in range(begin, begin + length) if low <= t < high}
 
 
-def test_gaps_are_those_of_the_analysis(decode):
-    report, drawn = decode
-    whole = Window(drawn.start_ns, drawn.end_ns, None, 0)
-    gaps = cut(report, drawn, whole, None, most=10**6).frame.query("kind == 'gaps'")
-    operations = report.frames["operations"]
-    assert gaps["busy_ns"].sum() == operations["gap_ns"].sum()
-    assert len(gaps) == (operations["gap_ns"] > 0).sum()
-    by_cause = gaps.groupby("name")["busy_ns"].sum()
-    assert set(by_cause.index) <= {"host", "sync", "other_call", "launch_call", "launch_latency", "dispatch", "unknown"}
+@given(INTERVALS, WINDOWS, st.integers(1, 60))
+def test_counts_and_busy_time_of_any_window_are_exact(
+    intervals: list[tuple[int, int]], window: tuple[int, int], marks: int
+) -> None:
+    low, high = window
+    cut = track(intervals).cut(low, high, marks)
+    assert cut.busy.sum() == len(covered(intervals, low, high))
+    assert cut.count.sum() == len(cut.rows) == sum(touches(*one, low, high) for one in intervals)
+    assert (cut.count > 0).all()
+    assert (cut.busy >= 0).all()
+    assert ((low <= cut.start) & (cut.start <= cut.end) & (cut.end <= high)).all()
+    assert len(cut.count) <= max(3, marks)
 
 
-def test_a_long_window_is_merged_and_a_short_one_is_not(decode):
-    report, drawn = decode
-    whole = Window(drawn.start_ns, drawn.end_ns, None, 0)
-    coarse = cut(report, drawn, whole, ("unfused/T1/iter",), most=50).frame
-    fine = cut(report, drawn, whole, ("unfused/T1/iter",), most=10**6).frame
-    assert len(coarse) < len(fine) / 5
-    for kind in ("ranges", "calls", "operations", "gaps"):
-        both = [frame[frame["kind"] == kind] for frame in (coarse, fine)]
-        assert both[0]["count"].sum() == both[1]["count"].sum()
-        assert both[0]["busy_ns"].sum() == both[1]["busy_ns"].sum()
-    assert coarse.loc[coarse["count"] > 1, "grid"].isna().all()
+@given(INTERVALS, WINDOWS)
+def test_what_a_pixel_can_hold_stands_alone(intervals: list[tuple[int, int]], window: tuple[int, int]) -> None:
+    low, high = window
+    own = track(intervals)
+    cut = own.cut(low, high, marks=3 * 20)
+    alone = cut.row >= 0
+    assert (alone == (cut.count == 1)).all()
+    row = cut.row[alone]
+    assert (cut.start[alone] == np.maximum(own.start[row], low)).all()
+    assert (cut.end[alone] == np.minimum(own.end[row], high)).all()
+    # Merged rows are narrower than a pixel each: those of an own time of a pixel are all alone.
+    own_time = np.clip(own.reach, low, high) - np.clip(own.begin, low, high)
+    wide = set(np.flatnonzero(own_time * 20 >= high - low).tolist()) & set(cut.rows.tolist())
+    assert wide <= set(row.tolist())
 
 
-def test_groups_are_the_regions_inside_the_chosen_one(decode):
-    report, drawn = decode
-    window = window_of(report, drawn, ("unfused/T1/iter", "layer1"))
-    shown = cut(report, drawn, window, ("unfused/T1/iter", "layer1"))
-    groups = set(shown.frame.query("kind == 'operations'")["group"])
-    assert {"residual_rmsnorm", "swiglu_ffn"} <= groups <= {"residual_rmsnorm", "swiglu_ffn", DIRECT, OUTSIDE}
+@given(INTERVALS, WINDOWS, st.booleans())
+def test_a_merged_slice_is_told_by_the_group_with_the_most_time(
+    intervals: list[tuple[int, int]], window: tuple[int, int], sparse: bool
+) -> None:
+    low, high = window
+    own = track(intervals)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slices, "_DENSE", 0 if sparse else 4_000_000)
+        cut = own.cut(low, high, marks=9)
+    own_time = np.clip(own.reach, low, high) - np.clip(own.begin, low, high)
+    for rows, group, share in zip(np.split(cut.rows, cut.first[1:]), cut.group, cut.share, strict=False):
+        sums = [int(own_time[rows[own.group[rows] == g]].sum()) for g in range(3)]
+        if sum(sums):
+            assert sums[group] == max(sums)
+            assert share == max(sums) / sum(sums)
+        else:
+            assert np.isnan(share)
 
 
-def test_how_busy_the_device_is_adds_up(decode):
-    report, drawn = decode
-    whole = Window(drawn.start_ns, drawn.end_ns, None, 0)
-    parts = density(drawn, whole, bins=37)
-    busy = ((parts["end_ns"] - parts["start_ns"]) * parts["busy_ratio"]).sum()
-    operations = report.frames["operations"]
-    assert busy == pytest.approx((operations["end_ns"] - operations["start_ns"]).sum(), rel=1e-9)
-    assert parts["busy_ratio"].between(0, 1).all()
+@lru_cache
+def tracks(name: str) -> Tracks:
+    found = Tracks.of(pipeline.report(SAMPLES / name).frames)
+    assert found is not None
+    return found
 
 
-def test_a_capture_without_a_timeline_has_no_lanes(samples):
-    report = pipeline.report(samples / "decode_unfused" / "cold.ncu.csv")
-    drawn = lanes(report)
-    assert (drawn.lanes, drawn.notes) == ((), ("there is no timeline in this capture",))
-    assert not len(cut(report, drawn, window_of(report, drawn, None), None).frame)
+def a_bundle() -> str:
+    return sorted(path.parent.name for path in SAMPLES.glob("*/manifest.json"))[0]
 
 
-def test_streams_and_threads_beyond_the_drawn_ones_are_told(nsys):
+@settings(deadline=None, max_examples=40)
+@given(st.floats(-0.1, 1.1), st.floats(1e-4, 1.2), st.integers(3, 900))
+def test_the_lanes_of_a_view_sum_to_the_report_frames(begin: float, length: float, marks: int) -> None:
+    found = tracks(a_bundle())
+    whole = found.find(None)
+    span = whole.end_ns - whole.start_ns
+    low = whole.start_ns + int(begin * span)
+    high = low + max(1, int(length * span))
+    view = found.view(low, high, place=whole, marks=marks)
+    for number, lane in enumerate(view.lanes):
+        table = view.gaps if lane.kind == "gaps" else view.slices
+        own = table[table["lane"] == number]
+        assert own["row_count"].sum() == lane.count
+        assert own["busy_ns"].sum() == lane.busy_ns
+        assert len(own) <= max(3, marks)
+    operations = found.frames["operations"]
+    streams = [lane for lane in view.lanes if lane.kind == "operations"]
+    inside = operations[(operations["start_ns"] < high) & (operations["end_ns"] > low)]
+    assert sum(lane.count for lane in streams) == len(inside)
+    cover = Cover.of(inside["start_ns"].to_numpy().clip(low, high), inside["end_ns"].to_numpy().clip(low, high))
+    if len(streams) == 1:
+        assert streams[0].busy_ns == cover.before[-1]
+    gap_start = operations["start_ns"] - operations["gap_ns"]
+    idle = (operations["start_ns"].clip(low, high) - gap_start.clip(low, high)).sum()
+    assert sum(lane.busy_ns for lane in view.lanes if lane.kind == "gaps") == idle
+    bins = found.activity(low, high, 50)
+    edges = low + np.arange(51) * (high - low) // 50
+    if bins.ratio:
+        busy = float((np.array(bins.ratio) * np.diff(edges)).sum())
+        assert busy == pytest.approx(float(cover.before[-1]), rel=1e-9, abs=1e-3)
+
+
+def test_a_single_slice_tells_what_its_tables_tell() -> None:
+    found = tracks(a_bundle())
+    place = next(place for path in found.places.rows if (place := found.find(path)) is not None)
+    view = found.view(place.start_ns, place.end_ns, place=place)
+    operations, launches = found.frames["operations"], found.frames["launches"].set_index("launch")
+    single = view.slices[view.slices["row"].notna() & view.slices["role"].isin(["kernel"]).to_numpy()]
+    assert len(single) > 5
+    for _, row in single.iterrows():
+        operation = operations.iloc[int(row["row"])]
+        launch = launches.loc[operation["launch"]]
+        assert row["name"] == operation["name"]
+        assert row["duration_ns"] == operation["end_ns"] - operation["start_ns"]
+        for name in ("grid_x", "block_y", "registers_count", "dynamic_smem_bytes"):
+            assert row[name] == launch[name]
+    gaps = view.gaps[view.gaps["row"].notna()]
+    assert len(gaps) > 5
+    for _, row in gaps.iterrows():
+        operation = operations.iloc[int(row["row"])]
+        parts = [f"gap_{part}_ns" for part in GAP_PARTS]
+        assert row[parts].tolist() == operation[parts].tolist()
+        assert row["end_ns"] - row["start_ns"] == operation["gap_ns"] == row[parts].sum()
+
+
+def test_dram_bytes_are_those_of_the_nearest_region_that_was_profiled() -> None:
+    known = {(3, ("step",)): (10.0, 2.0, "cold"), (3, ("step", "a")): (11.0, None, None)}
+    assert slices._nearest(known, 3, ("step", "a", "b")) == (11.0, None, None)
+    assert slices._nearest(known, 3, ("step", "c")) == (10.0, 2.0, "cold")
+    assert slices._nearest(known, 3, ("other",)) == slices._nearest(known, 4, ("step",)) == (None, None, None)
+
+
+def report_tracks(file: Any) -> Tracks:
+    found = Tracks.of(pipeline.report(file.write()).frames)
+    assert found is not None
+    return found
+
+
+def test_lanes_are_threads_streams_and_devices(nsys: Callable[..., Any]) -> None:
+    file = nsys().gpu(0).gpu(1)
+    file.range(0, 1000, "step").range(10, 400, "inner").range(0, 900, "worker", thread=102)
+    file.launch((20, 30), (40, 140)).launch((31, 35), (100, 200), stream=8)
+    file.launch((500, 510), (600, 700), thread=102, device=1)
+    view = report_tracks(file).view(0, 1000)
+    kinds = [(lane.kind, lane.depth, lane.device_id, lane.stream) for lane in view.lanes]
+    assert kinds == [
+        ("ranges", 0, None, None), ("ranges", 1, None, None), ("calls", None, None, None),
+        ("ranges", 0, None, None), ("calls", None, None, None),
+        ("operations", None, 0, 7), ("operations", None, 0, 8), ("operations", None, 1, 7),
+    ]  # fmt: skip
+    assert [lane.thread and lane.thread & 0xFFFFFF for lane in view.lanes][:5] == [101, 101, 101, 102, 102]
+    assert [lane.busy_ns for lane in view.lanes] == [1000, 390, 14, 900, 10, 100, 100, 100]
+    inner = view.slices[view.slices["lane"] == 5].iloc[0]
+    assert inner["path"] == ("step", "inner")
+
+
+def test_what_has_no_lane_is_counted(nsys: Callable[..., Any]) -> None:
+    file = nsys()
+    for number in range(7):
+        file.gpu(number)
+        file.launch((10 + number, 20 + number), (40, 50 + number), thread=110 + number, device=number)
+        file.launch((30, 31), (60, 70), stream=20 + number)
+    for depth in range(9):
+        file.range(depth, 1000 - depth, f"level {depth}")
+    view = report_tracks(file).view(0, 1000)
+    left = view.left_out
+    assert (left.threads, left.depths, left.devices) == (8 - slices.THREADS, 9 - slices.DEPTHS, 7 - slices.DEVICES)
+    assert left.streams == 8 - slices.STREAMS
+    assert sum(lane.kind == "operations" for lane in view.lanes) == slices.STREAMS + slices.DEVICES - 1
+
+
+def test_the_nodes_of_a_graph_are_operations_of_its_launch(nsys: Callable[..., Any]) -> None:
+    file = nsys("2024.5").gpu().range(0, 1000, "step")
+    file.call(10, 30, "cudaGraphLaunch_v10000", correlation=7)
+    for at in range(3):
+        file.kernel(100 + 20 * at, 110 + 20 * at, correlation=7, graph_node=at + 1)
+    view = report_tracks(file).view(0, 1000)
+    own = view.slices[view.slices["lane"] == 2]
+    assert [lane.kind for lane in view.lanes] == ["ranges", "calls", "operations", "gaps"]
+    assert own["row_count"].sum() == 3
+    assert set(own["path"]) == {("step",)}
+    assert view.gaps["gap_in_graph_ns"].sum() == view.gaps["busy_ns"].sum() == 20
+
+
+def test_roles() -> None:
+    assert [call_role(n) for n in ("cudaLaunchKernel", "cuGraphLaunch", "cudaStreamSynchronize", "cudaMemcpy")] == [
+        "launch", "launch", "sync", "sync",
+    ]  # fmt: skip
+    assert call_role("cudaMalloc") == call_role("cudaMemcpyAsync") == "other"
+    assert operation_role("copy", "[memset]") == "memset"
+    assert operation_role("copy", "[memcpy HtoD]") == "copy"
+    assert operation_role("graph", "[CUDA graph]") == "graph"
+    assert Group("a", None, "other").path is None
+
+
+def test_a_capture_without_a_timeline_has_no_tracks(samples: Path) -> None:
+    counters = next(samples.glob("*/*.ncu.csv"))
+    assert pipeline.timeline(pipeline.report(counters)) is None
+
+
+def test_an_empty_window_is_refused() -> None:
+    with pytest.raises(ValueError, match="window"):
+        tracks(a_bundle()).view(5, 5)
+
+
+# Places
+
+
+def test_the_median_instance_is_the_lower_median_of_the_wall(nsys: Callable[..., Any]) -> None:
     file = nsys().gpu()
-    for stream in range(12):
-        file.launch((10 * stream, 10 * stream + 2), (20 * stream + 300, 20 * stream + 310), stream=stream)
-    file.write()
-    report = pipeline.report(file.path)
-    drawn = lanes(report)
-    assert sum(lane.kind == "operations" for lane in drawn.lanes) == 8
-    assert any("4 of 12 streams are not drawn" in note for note in drawn.notes)
+    for at, length in ((0, 500), (1000, 100), (2000, 300), (3000, 200)):
+        file.range(at, at + length, "step").launch((at + 10, at + 20), (at + 30, at + 40))
+    found = report_tracks(file)
+    place = found.find(("step",))
+    assert (place.instance, place.instances, place.measure, place.value_ns) == (3, 4, "wall_ns", 200)
+    assert (place.origin_ns, place.start_ns, place.end_ns) == (3000, 3000, 3200)
+    assert found.find(("step",), 0).value_ns == 500
+    assert found.find(("step",), 4) is found.find(("other",)) is None
+    instances = found.frames["instances"]
+    assert place.value_ns == instances["wall_ns"].sort_values().iloc[1]
+
+
+def test_a_place_holds_its_work_on_the_device(nsys: Callable[..., Any]) -> None:
+    file = nsys().gpu().range(100, 1000, "step").range(150, 200, "inner").launch((160, 170), (500, 700))
+    place = report_tracks(file).find(("step", "inner"))
+    assert (place.origin_ns, place.start_ns, place.end_ns) == (150, 150, 700)
+    assert place.measure == "device_ns"
+    assert place.thread is not None
+
+
+def test_a_region_without_device_work_is_placed_by_its_range(nsys: Callable[..., Any]) -> None:
+    file = nsys().gpu().range(100, 1000, "step").range(150, 250, "host only").launch((260, 270), (500, 700))
+    place = report_tracks(file).find(("step", "host only"))
+    assert (place.start_ns, place.end_ns) == (150, 250)
+
+
+def test_steps_found_without_ranges_have_places(nsys: Callable[..., Any]) -> None:
+    reports = []
+    for side in ("base", "test"):
+        file = nsys(file=f"{side}.sqlite").gpu()
+        for step in range(6):
+            for number, name in enumerate(("a", "b", "c")):
+                at = 1000 * step + 50 * number
+                file.launch((at, at + 5), (at + 10, at + 40), name=name)
+        reports.append(pipeline.report(file.write()))
+    comparison = pipeline.diff(*reports)
+    assert comparison.matching == "steps"
+    pair = pipeline.main_region(comparison)
+    sources = {"base": pipeline.timeline(comparison.base), "test": pipeline.timeline(comparison.test)}
+    places = pipeline.places(comparison, pair, sources, {"base": 1})
+    assert places["base"].instance == 1
+    assert places["base"].instances == pair.base_instances
+    assert {place.path for place in places.values()} == {pair.base_path}
+    assert places["base"].end_ns - places["base"].start_ns == 30 + 2 * 50
+
+
+def test_a_region_of_one_side_is_stood_in_for_by_the_one_around_it(nsys: Callable[..., Any]) -> None:
+    files = [nsys(file=f"{side}.sqlite").gpu() for side in ("base", "test")]
+    for file in files:
+        for at in (0, 1000):
+            file.range(at, at + 900, "step").launch((at + 20, at + 30), (at + 40, at + 50))
+    files[0].range(10, 100, "only base")
+    comparison = pipeline.diff(*(file.write() for file in files))
+    pair = next(pair for pair in comparison.regions if pair.path == ("step", "only base"))
+    sources = {"base": pipeline.timeline(comparison.base), "test": pipeline.timeline(comparison.test)}
+    places = pipeline.places(comparison, pair, sources, {})
+    assert {side: place.path for side, place in places.items()} == {"base": ("step", "only base"), "test": ("step",)}
+    everything = pipeline.places(comparison, None, sources, {})
+    assert {place.path for place in everything.values()} == {None}

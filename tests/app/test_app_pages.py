@@ -16,7 +16,6 @@ from streamlit.testing.v1 import AppTest
 from tracekit import pipeline
 from tracekit.app.page import PARTS
 from tracekit.model.units import Unit, write
-from tracekit.render.charts.timeline import marks
 from tracekit.render.json import show_json
 
 ROOT = Path(__file__).parents[2]
@@ -75,7 +74,8 @@ def test_another_part_is_chosen_in_the_first_row(open_part: Callable[..., AppTes
 @pytest.mark.parametrize(
     "query",
     [
-        {"page": "../../etc"}, {"at_least": "nan"}, {"at_least": "1e400"}, {"instance": "-1"}, {"instance": "10000000"},
+        {"page": "../../etc"}, {"at_least": "nan"}, {"at_least": "1e400"}, {"base_instance": "-1"},
+        {"test_instance": "10000000"}, {"colour": "x"},
         {"from": "x", "to": "y"}, {"from": "5", "to": "1"}, {"from": "-1e30", "to": "1e30"}, {"launch": "base:99999"},
         {"series": "<script>"}, {"region": "a" * 5000}, {"base": "/etc/passwd"},
     ],
@@ -165,36 +165,6 @@ def test_the_sweep_is_the_matrix(open_part: Callable[..., AppTest]) -> None:
     assert [(row[0], row[1]) for row in rows] == [(f"{size:,g}", str(verdict)) for size, verdict, _ in longest.points]
     assert len(rows) == 4
     assert "One size is no sweep" in said(open_part("sweep", BUNDLES / "request_repeats"))
-
-
-def test_the_timeline_sends_the_slices_of_the_analysis(samples: Path) -> None:
-    report = pipeline.report(samples / "decode_fused")
-    drawn = pipeline.lanes(report)
-    path = ("fused/T1/iter",)
-    window = pipeline.window_of(report, drawn, path)
-    slices = pipeline.cut(report, drawn, window, path)
-    sent = marks(slices)
-    assert len(sent) == len(slices.frame)
-    kernels = [mark for mark in sent if mark["lane"].startswith("GPU stream")]
-    assert len(kernels) == 24
-    first = slices.frame[slices.frame["kind"] == "operations"].iloc[0]
-    assert kernels[0]["lasts"] == write(int(first["end_ns"] - first["start_ns"]), Unit.NS)
-    assert kernels[0]["registers"] == write(int(first["registers_count"]), Unit.COUNT)
-    assert kernels[0]["bytes"] == "–", "a kernel's DRAM bytes are not the timeline's"
-
-
-def test_the_window_moves_and_is_in_the_address(open_part: Callable[..., AppTest]) -> None:
-    app = open_part("timeline")
-    whole = "0.0 us to "
-    assert any(text.value.startswith(whole) for text in app.text)
-    app.button(key="window-in").click().run()
-    assert not app.exception
-    low, high = float(app.query_params["from"]), float(app.query_params["to"])
-    assert 0 < low < high
-    linked = open_part("timeline", **{"from": app.query_params["from"], "to": app.query_params["to"]})
-    assert any(text.value == f"{write(int(low), Unit.NS)} to {write(int(high), Unit.NS)}" for text in linked.text)
-    app.button(key="window-fit").click().run()
-    assert "from" not in app.query_params
 
 
 def test_kernels_are_searched_by_any_part_of_their_names(

@@ -34,6 +34,8 @@ class Operations:
     source: Ints
     device: Ints
     process: Ints
+    context: Ints
+    stream: Ints
     start: Ints
     end: Ints
     call: Ints
@@ -59,7 +61,7 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
     the innermost range open on the calling thread when that call starts. Adds notes to the trace about calls and
     ranges that could not be found.
     """
-    names = ("kind", "source", "device", "process", "start", "end", "correlation", "node")
+    names = ("kind", "source", "device", "process", "context", "stream", "start", "end", "correlation", "node")
     columns: dict[str, list[Ints]] = {name: [] for name in names}
     for kind, table in enumerate(TABLES):
         frame = trace.table(table)
@@ -69,6 +71,8 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
         columns["source"].append(np.arange(len(frame), dtype=np.int64))
         columns["device"].append(frame["device_id"].to_numpy())
         columns["process"].append(frame["process"].to_numpy())
+        columns["context"].append(frame["context"].to_numpy())
+        columns["stream"].append(frame["stream"].to_numpy())
         columns["start"].append(frame["start_ns"].to_numpy())
         columns["end"].append(frame["end_ns"].to_numpy())
         columns["correlation"].append(integers(frame["correlation"], NONE))
@@ -94,6 +98,8 @@ def attribute(trace: Trace, nesting: Nesting) -> Operations:
         source=ops["source"],
         device=ops["device"],
         process=ops["process"],
+        context=ops["context"],
+        stream=ops["stream"],
         start=ops["start"],
         end=ops["end"],
         call=call,

@@ -29,6 +29,9 @@ SUMMED = ("dram_read_bytes", "dram_write_bytes", *INSTRUCTIONS)
 OF_KERNEL = ("dram_throughput_ratio", "tensor_pipe_ratio", "achieved_occupancy_ratio")
 """Counters of one launch, reported for a region's dominant kernel."""
 
+OF_EXECUTION = ("dram_read_bytes", "dram_write_bytes")
+"""Counters that each execution of a launch configuration has of its own."""
+
 UNKNOWN_KIND = "unknown"
 """Stands for the kind of results whose cache state nobody recorded."""
 
@@ -53,6 +56,8 @@ class RegionCounters:
 class Joined:
     """Counters by path id, and the medians of :data:`OF_KERNEL` with their kind by (path id, launch configuration).
 
+    ``bytes`` are those of :data:`OF_EXECUTION`, all of one kind for a pair.
+
     ``launches`` has :data:`OF_LAUNCH` by launch configuration, for those that were profiled.
     """
 
@@ -60,6 +65,7 @@ class Joined:
     kernels: Mapping[tuple[int, int], Mapping[str, tuple[float, str]]]
     launches: pd.DataFrame
     notes: tuple[str, ...]
+    bytes: Mapping[tuple[int, int], Mapping[str, tuple[float, str]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,7 @@ def join_counters(files: Sequence[pd.DataFrame], tree: RegionTree, launches: Lau
     sums: dict[int, Sums] = defaultdict(lambda: defaultdict(dict))
     region_notes: dict[int, list[str]] = defaultdict(list)
     of_kernel: dict[tuple[int, int], dict[str, tuple[float, str]]] = defaultdict(dict)
+    of_execution: dict[tuple[int, int], dict[str, tuple[float, str]]] = {}
     facts: list[pd.DataFrame] = []
     notes: list[str] = []
     for results in sorted(files, key=_preference):
@@ -120,8 +127,11 @@ def join_counters(files: Sequence[pd.DataFrame], tree: RegionTree, launches: Lau
                 _add(sums[path], results, rows.reshape(-1, len(sequence)))
             else:
                 region_notes[path].append(note)
-            for launch, medians in _of_kernels(results, rows, code, launch_code).items():
+            for launch, medians in _medians(results, rows, code, launch_code, OF_KERNEL).items():
                 of_kernel[path, launch] = medians | of_kernel[path, launch]
+            for launch, medians in _medians(results, rows, code, launch_code, OF_EXECUTION).items():
+                if medians:
+                    of_execution.setdefault((path, launch), medians)
     regions = {
         path: RegionCounters(
             {kind: dict(metrics) for kind, metrics in sums.get(path, {}).items()},
@@ -130,7 +140,7 @@ def join_counters(files: Sequence[pd.DataFrame], tree: RegionTree, launches: Lau
         for path in {*sums, *region_notes}
     }
     told = pd.concat(facts) if facts else pd.DataFrame()
-    return Joined(regions, of_kernel, told[~told.index.duplicated()], tuple(notes))
+    return Joined(regions, of_kernel, told[~told.index.duplicated()], tuple(notes), of_execution)
 
 
 def _preference(results: pd.DataFrame) -> int:
@@ -243,14 +253,14 @@ def _of_launches(results: pd.DataFrame, rows: Ints, code: Ints, launch_code: Int
     return first.set_axis([launch_of[signature] for signature in first.index.tolist()])
 
 
-def _of_kernels(
-    results: pd.DataFrame, rows: Ints, code: Ints, launch_code: Ints
+def _medians(
+    results: pd.DataFrame, rows: Ints, code: Ints, launch_code: Ints, metrics: Sequence[str]
 ) -> dict[int, dict[str, tuple[float, str]]]:
-    """Medians over single launches by launch configuration."""
+    """Medians over single launches by launch configuration, with their kind."""
     fits, launch_of = _fitting(rows, code, launch_code)
     kind = _kind(results, int(rows[0]))
-    by_code = results.iloc[fits][list(OF_KERNEL)].astype(float).groupby(code[fits]).median()
+    by_code = results.iloc[fits][list(metrics)].astype(float).groupby(code[fits]).median()
     return {
-        launch_of[signature]: {name: (cells[name], kind) for name in OF_KERNEL if not np.isnan(cells[name])}
+        launch_of[signature]: {name: (cells[name], kind) for name in metrics if not np.isnan(cells[name])}
         for signature, cells in zip(by_code.index.tolist(), by_code.to_dict("records"), strict=True)
     }

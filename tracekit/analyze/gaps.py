@@ -42,8 +42,8 @@ class Timeline:
     host: Host
     host_is_distorted: Bools
 
-    def frame(self, names: Sequence[str], name_of: Ints) -> pd.DataFrame:
-        """Table operations; ``names[name_of[i]]`` is the name of operation i."""
+    def frame(self, names: Sequence[str], name_of: Ints, launch: Ints) -> pd.DataFrame:
+        """Table operations; ``names[name_of[i]]`` is the name of operation i, ``launch[i]`` its launch."""
         ops = self.operations
         data = {
             "operation_id": np.arange(len(ops)),
@@ -51,6 +51,10 @@ class Timeline:
             "name": pa.DictionaryArray.from_arrays(pa.array(name_of, pa.int32()), pa.array(names, pa.string())),
             "source_id": ops.source,
             "device_id": ops.device,
+            "process": ops.process,
+            "context": ops.context,
+            "stream": ops.stream,
+            "launch": launch,
             "start_ns": ops.start,
             "end_ns": ops.end,
             **{

@@ -36,8 +36,8 @@ Unknown = tuple[Set[int], tuple[str, ...], str]
 class Regions:
     """``instances`` has a row a range (of table ranges, plus one for what lies outside every range, if anything does).
 
-    Its columns: range_id (-1 for the pseudo region), path_id, parent, depth, instance, host_ns, device_span_ns,
-    busy_ns, those of :data:`ADDITIVE` and, for roots, of :data:`LEDGER`; nullable integers throughout.
+    Its columns: range_id (-1 for the pseudo region), path_id, parent, depth, instance, host_ns, device_start_ns,
+    device_span_ns, busy_ns, those of :data:`ADDITIVE` and, for roots, of :data:`LEDGER`; nullable integers throughout.
     ``kernels`` has a row for each (path_id, launch) pair: count, duration_ns and busy_ns, exact totals over instances.
     ``unknown`` says why columns of ``instances`` are NA: (path ids, columns, reason).
     """
@@ -74,6 +74,7 @@ def roll_up(
             "depth": tree.depth,
             "instance": np.append(nesting.instance, 0),
             "host_ns": _nullable(host, is_range),
+            "device_start_ns": _nullable(span_low, has_work),
             "device_span_ns": _nullable(span_high - np.where(has_work, span_low, span_high), has_work),
             "busy_ns": busy,
             **{name: totals[name] for name in ADDITIVE},
@@ -99,7 +100,7 @@ def _hide(frame: pd.DataFrame, tree: _Tree, totals: Mapping[str, Ints], absent: 
     """
     anywhere = np.ones(tree.count, bool)
     in_ranges = np.arange(tree.count) < tree.outside
-    measured = ("device_span_ns", "busy_ns", *ADDITIVE, *LEDGER)
+    measured = ("device_start_ns", "device_span_ns", "busy_ns", *ADDITIVE, *LEDGER)
     rules: list[tuple[Bools, tuple[str, ...], str]] = [
         (
             tree.paths_with(totals["distorted"]),

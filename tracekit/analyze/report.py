@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pandas as pd
 
 from tracekit.analyze.attribution import KERNEL, KINDS, Operations, attribute
 from tracekit.analyze.blocks import kernel_blocks
-from tracekit.analyze.counters import RegionTree, join_counters
+from tracekit.analyze.counters import UNKNOWN_KIND, RegionTree, join_counters
 from tracekit.analyze.gaps import measure
 from tracekit.analyze.intervals import NONE, Ints
 from tracekit.analyze.latency import latencies
@@ -42,7 +41,7 @@ def analyze(trace: Trace) -> Report:
             phases=phases,
             notes=(*trace.notes, *notes),
         )
-    ranges = trace.table("ranges")
+    ranges, calls, copies = (trace.table(name) for name in ("ranges", "calls", "copies"))
     try:
         nesting = nest(ranges)
         operations = attribute(trace, nesting)
@@ -92,12 +91,14 @@ def analyze(trace: Trace) -> Report:
         notes=(*trace.notes, *joined.notes),
         frames=_Frames(
             {
-                "operations": lambda: timeline.frame(*_names(launches)),
+                "operations": lambda: timeline.frame(*_names(launches), launches.code),
                 "instances": lambda: _instances(rolled, paths),
                 "launches": lambda: _launches(launches, operations),
+                "launch_bytes": lambda: _launch_bytes(joined.bytes, paths),
                 "blocks": lambda: kernel_blocks(_launches(launches, operations), capture["gpus"]),
                 "ranges": lambda: ranges,
-                **{name: partial(trace.table, name) for name in ("calls", "kernels", "copies") if trace.has_timeline},
+                "calls": lambda: calls,
+                "copies": lambda: copies,
             }
         ),
     )
@@ -133,6 +134,22 @@ def _launches(launches: Launches, operations: Operations) -> pd.DataFrame:
         "median_ns": durations.median().to_numpy(),
     }
     return tables.LAUNCHES.conform(data, source="launches")
+
+
+def _launch_bytes(found: Mapping[tuple[int, int], Mapping[str, tuple[float, str]]], paths: Sequence[Path]) -> Any:
+    """Table launch_bytes."""
+    rows = [
+        {
+            "launch": launch,
+            "path": paths[path_id],
+            "kind": None if kind == UNKNOWN_KIND else kind,
+            **{name: value for name, (value, _) in medians.items()},
+        }
+        for (path_id, launch), medians in found.items()
+        for kind in dict.fromkeys(kind for _, kind in medians.values())
+    ]
+    data = {name: [row.get(name) for row in rows] for name in tables.LAUNCH_BYTES.names}
+    return tables.LAUNCH_BYTES.conform(data, source="launch_bytes")
 
 
 class _Frames(Mapping[str, pd.DataFrame]):

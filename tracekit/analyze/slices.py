@@ -1,313 +1,491 @@
-"""Cuts a window out of a timeline, lane by lane, and merges what is narrower than a pixel: what a chart can show."""
+"""Cuts a capture into lanes, and a window of a lane into as many slices as a screen can show: what is narrow is merged.
+
+Lanes are indexed once a capture (:class:`Tracks`); a window then costs a few passes over the rows inside it, and every
+figure stays exact: counts and busy time of a lane's slices sum to those of the lane.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from tracekit.analyze.intervals import Ints
-from tracekit.model.labels import Path
-from tracekit.model.report import Report, Slices, Window
+from tracekit.analyze.gaps import is_synchronizing
+from tracekit.analyze.intervals import NONE, Cover, Ints, running_end, sum_by
+from tracekit.analyze.places import Places
+from tracekit.model import tables
+from tracekit.model.labels import UNATTRIBUTED, Path
+from tracekit.model.schema import DType, Table, integers, text_codes
 from tracekit.model.tables import GAP_PARTS
+from tracekit.model.timeline import Activity, Lane, LeftOut, Place, View
 
-THREADS: Final = 2
+MARKS: Final = 900
+"""At most so many slices a lane."""
+THREADS: Final = 3
 DEPTHS: Final = 6
-STREAMS: Final = 8
-"""How many threads, levels of ranges and streams are lanes of their own; a note tells of more."""
+DEVICES: Final = 4
+STREAMS: Final = 4
+"""Lanes drawn at most: threads, NVTX depths of a thread, devices, and streams of a device."""
 
-DIRECT: Final = "(direct)"
-"""The group of operations that are in the region but in none inside it."""
-
-OUTSIDE: Final = "(outside)"
-"""The group of operations that are not in the region."""
-
-_COLUMNS: Final = (
-    "lane", "kind", "start_ns", "end_ns", "name", "group", "count", "busy_ns", "grid", "block", "registers_count",
-    "smem_bytes", "bytes",
-)  # fmt: skip
+_DENSE: Final = 4_000_000
+"""Cells of a table of sums that may be mostly empty; a larger one is made sparse."""
+_GEOMETRY: Final = tuple(
+    name for name in tables.SLICES.names if name.startswith(("grid_", "block_", "registers_", "static_", "dynamic_"))
+)
 
 
 @dataclass(frozen=True)
-class Lane:
-    """What one row of a timeline holds, in order of start: times in ns, ``row`` in the table that ``kind`` names.
-
-    ``reach`` is the latest end so far: it never falls, so that a window's first entry is found by bisection.
-    """
+class Group:
+    """What rows have in common: a name, a region and a role."""
 
     name: str
-    kind: str
-    start: Ints
-    end: Ints
-    reach: Ints
-    row: Ints
-
-    @classmethod
-    def of(cls, name: str, kind: str, start: Ints, end: Ints, row: Ints) -> Lane:
-        """The lane of entries in any order."""
-        order = np.argsort(start, kind="stable")
-        start, end, row = start[order], end[order], row[order]
-        return cls(name, kind, start, end, np.maximum.accumulate(end) if len(end) else end, row)
-
-    def between(self, low: int, high: int) -> tuple[int, int]:
-        """The first entry that may reach into [low, high), and the one after the last that starts in it."""
-        return int(np.searchsorted(self.reach, low, side="right")), int(np.searchsorted(self.start, high, side="left"))
+    path: Path | None
+    role: str
 
 
 @dataclass(frozen=True)
-class Lanes:
-    """Every lane of a capture, in the order to draw them, with notes on what is left out."""
+class Cut:
+    """A window of a track. ``row`` is the track's row of a slice of one row, and -1 of a merged one.
 
-    lanes: tuple[Lane, ...]
-    start_ns: int
-    end_ns: int
-    notes: tuple[str, ...]
-
-
-def lanes(report: Report) -> Lanes:
-    """The lanes of a capture: per thread its NVTX ranges by depth and its API calls, per device and stream its work,
-    and per device the gaps. None where it has no timeline."""
-    found: list[Lane] = []
-    notes: list[str] = []
-    frames = report.frames
-    if "operations" not in frames:
-        return Lanes((), 0, 0, ("there is no timeline in this capture",))
-    _host(frames["ranges"], frames["instances"], frames["calls"], found, notes)
-    _devices(frames["operations"], frames["kernels"], frames["copies"], found, notes)
-    start = min((int(lane.start[0]) for lane in found if len(lane.start)), default=0)
-    end = max((int(lane.reach[-1]) for lane in found if len(lane.start)), default=0)
-    return Lanes(tuple(lane for lane in found if len(lane.start)), start, end, tuple(notes))
-
-
-def _host(
-    ranges: pd.DataFrame, instances: pd.DataFrame, calls: pd.DataFrame, found: list[Lane], notes: list[str]
-) -> None:
-    known = instances[instances["range_id"].notna()]
-    depth = known.set_index("range_id")["depth"].reindex(ranges["range_id"]).fillna(0).to_numpy(int)
-    weight = ranges["thread"].value_counts().add(calls["thread"].value_counts(), fill_value=0)
-    busiest = weight.sort_values(ascending=False, kind="stable").index.tolist()
-    for number, thread in enumerate(busiest[:THREADS], start=1):
-        host = "host" if len(busiest) == 1 else f"host {number}"
-        own = ranges["thread"].to_numpy() == thread
-        for level in range(min(DEPTHS, int(depth[own].max(initial=-1)) + 1)):
-            picked = ranges[own & (depth == level)]
-            found.append(_lane(f"{host} NVTX {level}", "ranges", picked, "range_id"))
-        if own.any() and depth[own].max(initial=-1) >= DEPTHS:
-            notes.append(f"{host}: ranges nested deeper than {DEPTHS} levels are not drawn")
-        found.append(_lane(f"{host} calls", "calls", calls[calls["thread"].to_numpy() == thread], "call_id"))
-    if len(busiest) > THREADS:
-        notes.append(f"{len(busiest) - THREADS} of {len(busiest)} threads are not drawn: those with the fewest calls")
-
-
-def _devices(
-    operations: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame, found: list[Lane], notes: list[str]
-) -> None:
-    source = operations["source_id"].to_numpy(int)
-    stream = np.full(len(operations), -1, np.int64)
-    for kind, table in (("kernel", kernels), ("copy", copies)):
-        of_kind = operations["kind"].to_numpy(object) == kind
-        if of_kind.any():
-            stream[of_kind] = table["stream"].to_numpy(np.int64)[source[of_kind]]
-    device = operations["device_id"].to_numpy(np.int64)
-    length = (operations["end_ns"] - operations["start_ns"]).to_numpy(np.int64)
-    work = pd.DataFrame({"device": device, "stream": stream, "length": length}).groupby(["device", "stream"])
-    busiest = work["length"].sum().sort_values(ascending=False, kind="stable").index.tolist()
-    several = len({place for place, _ in busiest}) > 1
-    kept = sorted(busiest[:STREAMS])
-    for place in sorted({place for place, _ in kept}):
-        name = f"GPU {place}" if several else "GPU"
-        for own_device, own_stream in kept:
-            if own_device == place:
-                picked = operations[(device == place) & (stream == own_stream)]
-                called = f"{name} stream {own_stream}" if own_stream >= 0 else f"{name} graphs"
-                found.append(_lane(called, "operations", picked, "operation_id"))
-        gaps = operations[(device == place) & (operations["gap_ns"].to_numpy() > 0)]
-        ends = gaps["start_ns"].to_numpy(np.int64)
-        starts = ends - gaps["gap_ns"].to_numpy(np.int64)
-        found.append(Lane.of(f"{name} gaps", "gaps", starts, ends, gaps["operation_id"].to_numpy(np.int64)))
-    if len(busiest) > STREAMS:
-        left = len(busiest) - STREAMS
-        notes.append(f"{left} of {len(busiest)} streams are not drawn: those with the least device time")
-
-
-def _lane(name: str, kind: str, frame: pd.DataFrame, key: str) -> Lane:
-    columns = (frame[column].to_numpy(np.int64) for column in ("start_ns", "end_ns", key))
-    return Lane.of(name, kind, *columns)
-
-
-def window_of(report: Report, drawn: Lanes, path: Path | None, instance: int | None = None) -> Window:
-    """The time of one instance of a region, by default the median one by wall or host time; else of the whole capture.
-
-    It lasts until the region's last operation ends, and ``origin_ns`` is the start of its range.
+    ``first`` has the place in ``rows`` (rows of the track that touch the window) at which each slice begins.
+    ``group`` has the most busy time of a slice, ``share`` of it.
     """
-    if not drawn.lanes or "instances" not in report.frames:
-        return Window(drawn.start_ns, drawn.end_ns, None, 0)
-    instances = report.frames["instances"]
-    chosen = instances["path"].map(lambda own: own == path).to_numpy(bool) & instances["range_id"].notna().to_numpy(
-        bool
-    )
-    of_region = instances[chosen] if path else instances[:0]
-    if not len(of_region):
-        return Window(drawn.start_ns, drawn.end_ns, None, 0)
-    if instance is None or not 0 <= instance < len(of_region):
-        length = of_region["wall_ns"].fillna(of_region["host_ns"]).to_numpy(float)
-        instance = int(np.argsort(length, kind="stable")[(len(length) - 1) // 2])
-    ranges = report.frames["ranges"].set_index("range_id")
-    own = ranges.loc[of_region["range_id"].to_numpy(int)[instance]]
-    start, end = (int(own[name]) for name in ("start_ns", "end_ns"))
-    inside = ranges[
-        (ranges["thread"] == own["thread"]) & (ranges["start_ns"] >= start) & (ranges["end_ns"] <= end)
-    ].index
-    operations = report.frames["operations"]
-    last = operations.loc[operations["range_id"].isin(inside), "end_ns"].max()
-    return Window(start, max(end, int(last)) if pd.notna(last) else end, instance, len(of_region))
+
+    rows: Ints
+    first: Ints
+    start: Ints
+    end: Ints
+    count: Ints
+    busy: Ints
+    row: Ints
+    group: Ints
+    share: np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
-def groups(report: Report, path: Path | None) -> tuple[np.ndarray[Any, Any], tuple[str, ...]]:
-    """By range: which region inside ``path`` it belongs to, as a place in the labels that are the second result."""
-    if "instances" not in report.frames:
-        return np.zeros(1, np.int64), (OUTSIDE,)
-    instances = report.frames["instances"]
-    ranges = report.frames["ranges"]
-    depth = len(path or ())
-    code, paths = pd.factorize(instances["path"].astype(object), use_na_sentinel=False)
-    names = [
-        (own[depth] if len(own) > depth else DIRECT) if own[:depth] == (path or ()) else OUTSIDE
-        for own in paths.tolist()
-    ]
-    labels = tuple(dict.fromkeys([OUTSIDE, *names]))
-    place = np.array([labels.index(name) for name in names], np.int64)
-    out = np.zeros(int(ranges["range_id"].max()) + 1 if len(ranges) else 1, np.int64)
-    of_range = instances["range_id"].notna().to_numpy(bool)  # What lies outside every range is an instance without one.
-    if of_range.any():
-        out[instances["range_id"][of_range].to_numpy(np.int64)] = place[code[of_range]]
-    return out, labels
+@dataclass(frozen=True)
+class Track:
+    """A lane's rows in order of start: their times, numbers in their table and groups.
 
-
-def cut(
-    report: Report, drawn: Lanes, window: Window, path: Path | None, *, most: int = 400, grouped: Any = None
-) -> Slices:
-    """What each lane shows in a window: at most about two times ``most`` slices a lane, times in ns from its origin.
-
-    An entry at least as wide as the window's ``most``-th part is a slice of its own, clipped to the window; narrower
-    ones that begin in the same part become one slice, which tells how many they are (``count``) and how long they
-    last in all (``busy_ns``). So counts and times are conserved whatever the resolution.
+    A row's own time is [``begin``, ``reach``): what it covers and no earlier row does; ``reach`` is the latest end so
+    far. Own times are disjoint and in order, which makes sums exact and search logarithmic.
     """
-    by_range, labels = grouped if grouped is not None else groups(report, path)
-    frames = [
-        _described(report, lane, *_cut(lane, window.start_ns, window.end_ns, most), by_range, labels)
-        for lane in drawn.lanes
-    ]
-    frame = pd.concat([each for each in frames if len(each)]) if any(map(len, frames)) else _empty()
-    origin = window.start_ns if window.origin_ns is None else window.origin_ns
-    frame = frame.assign(start_ns=frame["start_ns"] - origin, end_ns=frame["end_ns"] - origin)
-    names = tuple(lane.name for lane in drawn.lanes)
-    return Slices(frame.reset_index(drop=True), names, labels, window, drawn.notes)
+
+    lane: Lane
+    start: Ints
+    end: Ints
+    number: Ints
+    group: Ints
+    begin: Ints
+    reach: Ints
+    cover: Cover
+
+    @classmethod
+    def of(cls, lane: Lane, start: Ints, end: Ints, number: Ints, group: Ints) -> Track:
+        """From rows in any order."""
+        if (start[1:] < start[:-1]).any():
+            order = np.lexsort((-end, start))
+            start, end, number, group = start[order], end[order], number[order], group[order]
+        earlier = running_end(end)
+        return cls(lane, start, end, number, group, np.maximum(start, earlier), np.maximum(end, earlier),
+                   Cover.of(start, end))  # fmt: skip
+
+    def busy(self, low: int, high: int) -> int:
+        """How much of [low, high) is covered."""
+        return int(self.cover.between(np.array([low]), np.array([high]))[0])
+
+    def touching(self, low: int, high: int) -> slice | Ints:
+        """The rows of which a part lies in [low, high), as a slice where nothing lies between; one of no length counts
+        where it begins."""
+        first, last = np.searchsorted(self.start, (low, high), side="left").tolist()
+        reaching = min(int(np.searchsorted(self.reach, low, side="right")), first)
+        carried = reaching + np.flatnonzero(self.end[reaching:first] > low)
+        if len(carried) == first - reaching:
+            return slice(reaching, last)
+        return np.concatenate([carried, np.arange(first, last, dtype=np.int64)])
+
+    def cut(self, low: int, high: int, marks: int = MARKS) -> Cut:
+        """At most ``marks`` slices of the window [low, high): rows of at least a pixel alone, the others by pixel.
+
+        A pixel is the window's third of ``marks``: at most that many rows are a pixel wide, and each of them splits
+        the narrow ones of a pixel at most once.
+        """
+        pixels = max(1, marks // 3)
+        at = self.touching(low, high)
+        start, begin, reach = self.start[at], self.begin[at], self.reach[at]
+        rows = np.arange(at.start, at.stop, dtype=np.int64) if isinstance(at, slice) else at
+        busy = reach - begin
+        for cut in (np.flatnonzero(begin < low), np.flatnonzero(reach > high)):
+            busy[cut] = np.clip(reach[cut], low, high) - np.clip(begin[cut], low, high)
+        wide = np.flatnonzero(busy >= -(-(high - low) // pixels))
+        edges = low + (np.arange(1, pixels, dtype=np.int64) * (high - low)) // pixels
+        first = np.unique(np.concatenate([[0], np.searchsorted(start, edges, side="left"), wide, wide + 1]))
+        first = first[first < len(rows)]
+        if not len(first):
+            none = np.empty(0, np.int64)
+            return Cut(rows, none, none, none, none, none, none, none, np.empty(0))
+        count = np.diff(np.append(first, len(rows)))
+        total = np.add.reduceat(busy, first)
+        alone = count == 1
+        # Own times are in order: that of a slice begins with its first row's and ends at its last row's reach.
+        from_, to = np.maximum(start[first], low), np.minimum(self.end[rows[first]], high)
+        own = ~alone & (total > 0)
+        group, share = _leading(self.group[at], busy, first, count, total)
+        return Cut(
+            rows=rows,
+            first=first,
+            start=np.where(own, np.maximum(begin[first], low), from_),
+            end=np.where(own, np.minimum(reach[first + count - 1], high), np.where(alone, to, from_)),
+            count=count,
+            busy=total,
+            row=np.where(alone, rows[first], -1),
+            group=group,
+            share=share,
+        )
 
 
-def _cut(lane: Lane, low: int, high: int, most: int) -> tuple[Ints, Ints, Ints, Ints, Ints]:
-    """Start, end, first row, count and busy time of each slice of a lane in [low, high)."""
-    first, last = lane.between(low, high)
-    own = np.arange(first, last)
-    own = own[lane.end[first:last] > low]
-    start = np.maximum(lane.start[own], low)
-    end = np.minimum(lane.end[own], high)
-    part = max(1, -(-(high - low) // most))
-    narrow = end - start < part
-    if len(own) <= most or not narrow.any():
-        return start, end, own, np.ones(len(own), np.int64), end - start
-    # A slice of its own for each wide entry; one for every part with narrow ones between two wide ones.
-    key = np.where(narrow, (start - low) // part, -1)
-    begins = np.ones(len(own), bool)
-    begins[1:] = (key[1:] != key[:-1]) | ~narrow[1:]
-    at = np.flatnonzero(begins)
-    return (
-        start[at],
-        np.maximum.reduceat(end, at),
-        own[at],
-        np.diff(np.append(at, len(own))),
-        np.add.reduceat(end - start, at),
-    )
-
-
-def _described(
-    report: Report, lane: Lane, start: Ints, end: Ints, own: Ints, count: Ints, busy: Ints, by_range: Ints,
-    labels: tuple[str, ...],
-) -> pd.DataFrame:  # fmt: skip
-    """The slices of a lane with what a reader asks of them; figures of one launch are NA for merged ones."""
-    row = lane.row[own]
-    frame = pd.DataFrame({"lane": lane.name, "kind": lane.kind, "start_ns": start, "end_ns": end})
-    frame = frame.assign(count=count, busy_ns=busy, grid=None, block=None, bytes=None)
-    frame = frame.assign(registers_count=None, smem_bytes=None, group="")
-    names = np.array(labels, object)
-    frames = report.frames
-    if lane.kind == "ranges":
-        frame = frame.assign(name=frames["ranges"]["label"].to_numpy(object)[row], group=names[by_range[row]])
-    elif lane.kind == "calls":
-        frame = frame.assign(name=frames["calls"]["name"].to_numpy(object)[row])
-    else:
-        operations = frames["operations"].iloc[row]
-        inner = operations["range_id"].fillna(-1).to_numpy(np.int64)
-        group = names[np.where(inner >= 0, by_range[np.maximum(inner, 0)], 0)]
-        if lane.kind == "gaps":
-            parts = operations[[f"gap_{part}_ns" for part in GAP_PARTS]].to_numpy(float)
-            frame = frame.assign(name=np.array(GAP_PARTS, object)[parts.argmax(axis=1)], group=group)
+def _leading(group: Ints, busy: Ints, first: Ints, count: Ints, total: Ints) -> tuple[Ints, Any]:
+    """The group with the most busy time of each slice, the first one where none has any; and its share."""
+    leader = group[first]
+    most = busy[first]
+    merged = np.flatnonzero(count > 1)
+    if not group.any():
+        most = total
+    elif len(merged):
+        groups = int(group.max()) + 1
+        own = np.where(count > 1, np.cumsum(count > 1) - 1, -1)
+        key = np.repeat(own, count) * groups + group
+        if len(merged) < len(count):
+            inside = np.repeat(count > 1, count)
+            key, busy = key[inside], busy[inside]
+        if len(merged) * groups <= _DENSE:
+            sums = sum_by(key, busy, len(merged) * groups).reshape(len(merged), groups)
+            top = sums.argmax(axis=1)
+            found = sums[np.arange(len(merged)), top]
         else:
-            frame = frame.assign(name=operations["name"].to_numpy(object), group=group)
-            frame = _of_launch(frame, operations, frames["kernels"], frames["copies"])
-    return frame[list(_COLUMNS)]
+            keys, code = np.unique(key, return_inverse=True)
+            totals = sum_by(code, busy, len(keys))
+            order = np.lexsort((-totals, keys // groups))
+            best = order[np.searchsorted((keys // groups)[order], np.arange(len(merged)))]
+            top, found = keys[best] % groups, totals[best]
+        leader[merged] = np.where(found > 0, top, leader[merged])
+        most[merged] = found
+    return leader, np.divide(most, total, out=np.full(len(total), np.nan), where=total > 0)
 
 
-def _of_launch(
-    frame: pd.DataFrame, operations: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame
-) -> pd.DataFrame:
-    """Adds grid, block, registers and shared memory of single kernels, and the bytes of single copies."""
-    source, kind = operations["source_id"].to_numpy(int), operations["kind"].to_numpy(object)
-    single = frame["count"].to_numpy() == 1
-    at = np.flatnonzero(single & (kind == "kernel"))
-    if len(at):
-        own = kernels.iloc[source[at]]
-        for column, axes in (("grid", "grid_{}"), ("block", "block_{}")):
-            parts = [own[axes.format(axis)].astype(str).to_numpy(object) for axis in "xyz"]
-            cells = np.full(len(frame), None, object)
-            cells[at] = parts[0] + " × " + parts[1] + " × " + parts[2]
-            frame[column] = cells
-        for column, values in (
-            ("registers_count", own["registers_count"]),
-            ("smem_bytes", own["static_smem_bytes"] + own["dynamic_smem_bytes"]),
-        ):
-            figures = np.full(len(frame), None, object)
-            figures[at] = values.astype(object).where(values.notna(), None).to_numpy(object)
-            frame[column] = figures
-    at = np.flatnonzero(single & (kind == "copy"))
-    if len(at):
-        moved = np.full(len(frame), None, object)
-        moved[at] = copies["copied_bytes"].iloc[source[at]].astype(object).to_numpy(object)
-        frame["bytes"] = moved
-    return frame
+@dataclass(frozen=True)
+class Tracks:
+    """The lanes of a capture, indexed; made once a report.
 
-
-def _empty() -> pd.DataFrame:
-    return pd.DataFrame({name: [] for name in _COLUMNS})
-
-
-def density(drawn: Lanes, window: Window, *, bins: int = 160) -> pd.DataFrame:
-    """How busy the devices are along a window: ``start_ns``, ``end_ns`` from its origin, ``busy_ratio`` of each part.
-
-    The busy time of all drawn streams over the part's length, so that overlapping streams may exceed 1.
+    ``ranges`` are by thread and depth, ``calls`` by thread, ``operations`` by device and stream, ``gaps`` and
+    ``devices`` (the union of a device's operations) by device.
     """
-    edges = np.linspace(window.start_ns, window.end_ns, bins + 1).astype(np.int64)
-    total = np.zeros(bins + 1)
-    for lane in drawn.lanes:
-        if lane.kind == "operations":
-            before = np.concatenate([[0], np.cumsum(lane.end - lane.start)])
-            at = np.searchsorted(lane.start, edges, side="right")
-            open_ = np.maximum(lane.end[np.maximum(at - 1, 0)] - edges, 0) * (at > 0)
-            total += before[at] - open_
-    origin = window.start_ns if window.origin_ns is None else window.origin_ns
-    length = np.maximum(np.diff(edges), 1)
-    return pd.DataFrame(
-        {"start_ns": edges[:-1] - origin, "end_ns": edges[1:] - origin, "busy_ratio": np.diff(total) / length}
-    )
+
+    ranges: Mapping[int, tuple[Track, ...]]
+    calls: Mapping[int, Track]
+    operations: Mapping[int, tuple[Track, ...]]
+    gaps: Mapping[int, Track]
+    devices: Mapping[int, Cover]
+    groups: tuple[Group, ...]
+    places: Places
+    frames: Mapping[str, pd.DataFrame]
+
+    @classmethod
+    def of(cls, frames: Mapping[str, pd.DataFrame]) -> Tracks | None:
+        """From a report's frames; None where they have no timeline."""
+        if "operations" not in frames:
+            return None
+        operations, ranges, calls, instances = (frames[n] for n in ("operations", "ranges", "calls", "instances"))
+        places, known = pd.factorize(instances["path"].to_numpy())
+        paths: list[Path] = list(known)
+        if (UNATTRIBUTED,) not in paths:
+            paths.append((UNATTRIBUTED,))
+        outside = paths.index((UNATTRIBUTED,))
+        path_of_range = np.full(len(ranges), outside, np.int64)
+        depth = np.zeros(len(ranges), np.int64)
+        at = integers(instances["range_id"], -1)
+        path_of_range[at[at >= 0]] = places[at >= 0]
+        depth[at[at >= 0]] = instances["depth"].to_numpy()[at >= 0]
+
+        groups = [Group(path[-1], path, "range") for path in paths]
+        range_tracks = _range_tracks(ranges, depth, path_of_range)
+        call_code, call_names = text_codes(calls["name"])
+        call_group = call_code + len(groups)
+        groups += [Group(name, None, call_role(name)) for name in call_names]
+        owner = integers(operations["range_id"], -1)
+        path_code = np.append(path_of_range, outside)[owner]
+        name_code, names = text_codes(operations["name"])
+        kind_code, kinds = text_codes(operations["kind"])
+        pairs = max(1, len(names))
+        code, distinct = pd.factorize((kind_code * len(paths) + path_code) * pairs + name_code)
+        operation_group = code + len(groups)
+        groups += [
+            Group(names[c % pairs], paths[c // pairs % len(paths)],
+                  operation_role(kinds[c // pairs // len(paths)], names[c % pairs]))
+            for c in distinct.tolist()
+        ]  # fmt: skip
+        return cls(
+            ranges=range_tracks,
+            calls=_call_tracks(calls, call_group),
+            operations=_operation_tracks(operations, operation_group),
+            gaps=_gap_tracks(operations),
+            devices=_device_covers(operations),
+            groups=tuple(groups),
+            places=Places.of(frames),
+            frames=frames,
+        )
+
+    def find(self, path: Path | None, instance: int | None = None) -> Place | None:
+        """The instance of a region, by default the median one; the whole capture for None. None where there is none."""
+        return self.whole if path is None else self.places.find(path, instance)
+
+    @cached_property
+    def whole(self) -> Place | None:
+        """The whole capture, aligned at its first event; None for one without any."""
+        tracks = [*self._host_tracks(), *(track for own in self.operations.values() for track in own)]
+        if not tracks:
+            return None
+        low = min(int(track.start[0]) for track in tracks)
+        high = max(int(track.reach[-1]) for track in tracks)
+        return Place(path=None, instance=0, instances=1, origin_ns=low, start_ns=low, end_ns=high)
+
+    def _host_tracks(self) -> Iterable[Track]:
+        yield from (track for own in self.ranges.values() for track in own)
+        yield from self.calls.values()
+
+    def activity(self, low: int, high: int, bins: int) -> Activity:
+        """How busy the devices are in each of so many bins of [low, high)."""
+        edges = low + (np.arange(bins + 1, dtype=np.int64) * (high - low)) // bins
+        if not self.devices or high - low < bins:
+            return Activity(low, high, ())
+        busy = sum(np.diff(cover.until(edges)) for cover in self.devices.values())
+        return Activity(low, high, tuple((busy / (np.diff(edges) * len(self.devices))).tolist()))
+
+    def view(self, low: int, high: int, *, place: Place | None = None, marks: int = MARKS) -> View:
+        """The window [low, high): its lanes, and in each at most ``marks`` slices.
+
+        Which lanes are drawn goes by activity in the window and in ``place``, so that they stay while one zooms; the
+        thread of ``place`` comes first.
+        """
+        if high <= low:
+            raise ValueError(f"a window of {high - low} ns")
+        spans = [(low, high), *([(place.start_ns, place.end_ns)] if place and place.end_ns > place.start_ns else [])]
+        tracks, left_out = self._chosen(spans, place.thread if place else None)
+        lanes: list[Lane] = []
+        slices: list[dict[str, Any]] = []
+        gaps: list[dict[str, Any]] = []
+        for number, track in enumerate(tracks):
+            cut = track.cut(low, high, marks)
+            lanes.append(replace(track.lane, count=len(cut.rows), busy_ns=int(cut.busy.sum())))
+            (gaps if track.lane.kind == "gaps" else slices).append(self._described(number, track, cut))
+        return View(low, high, tuple(lanes), _table(tables.SLICES, slices), _table(tables.GAP_SLICES, gaps), left_out)
+
+    def _chosen(self, spans: Sequence[tuple[int, int]], first: int | None) -> tuple[list[Track], LeftOut]:
+        """The tracks to draw, from top to bottom."""
+
+        def busy(tracks: Iterable[Track | None]) -> int:
+            return sum(track.busy(low, high) for track in tracks if track is not None for low, high in spans)
+
+        out: list[Track] = []
+        threads = {
+            thread: busy([*self.ranges.get(thread, ())[:1], self.calls.get(thread)])
+            for thread in dict.fromkeys([*self.ranges, *self.calls])
+        }
+        active = _ranked(threads, first)
+        depths = 0
+        for thread in active[:THREADS]:
+            levels = [track for track in self.ranges.get(thread, ()) if busy([track])]
+            depths += max(0, len(levels) - DEPTHS)
+            out += levels[:DEPTHS]
+            out += [self.calls[thread]] if thread in self.calls else []
+        devices = _ranked({device: busy(own) for device, own in self.operations.items()})
+        streams = 0
+        for device in sorted(devices[:DEVICES]):
+            own = _ranked({number: busy([track]) for number, track in enumerate(self.operations[device])})
+            streams += max(0, len(own) - STREAMS)
+            out += [self.operations[device][number] for number in sorted(own[:STREAMS])]
+            out += [self.gaps[device]] if device in self.gaps else []
+        return out, LeftOut(
+            threads=max(0, len(active) - THREADS),
+            depths=depths,
+            devices=max(0, len(devices) - DEVICES),
+            streams=streams,
+        )
+
+    def _described(self, number: int, track: Track, cut: Cut) -> dict[str, Any]:
+        """The columns of a cut, with what is known of its rows."""
+        alone = cut.row >= 0
+        row = np.where(alone, track.number[cut.row] if len(track.number) else 0, -1)
+        out: dict[str, Any] = {
+            "lane": np.full(len(cut.first), number, np.int64), "start_ns": cut.start, "end_ns": cut.end,
+            "row_count": cut.count, "busy_ns": cut.busy, "row": row,
+        }  # fmt: skip
+        if track.lane.kind == "gaps":
+            operations = self.frames["operations"]
+            ended = track.number[cut.rows]
+            sums = [
+                np.add.reduceat(operations[f"gap_{part}_ns"].to_numpy()[ended], cut.first)
+                if len(cut.first)
+                else np.empty(0, np.int64)
+                for part in GAP_PARTS
+            ]
+            out["start_ns"] = np.where(alone, track.start[cut.row] if len(track.start) else 0, cut.start)
+            out["end_ns"] = np.where(alone, track.end[cut.row] if len(track.end) else 0, cut.end)
+            out["part"] = np.array(GAP_PARTS, object)[np.argmax(sums, axis=0)]
+            return out | {f"gap_{part}_ns": values for part, values in zip(GAP_PARTS, sums, strict=True)}
+        groups = [self.groups[code] for code in cut.group.tolist()]
+        duration = np.where(alone, (track.end - track.start)[cut.row] if len(track.end) else 0, -1)
+        out |= {
+            "name": [group.name for group in groups],
+            "path": [group.path for group in groups],
+            "role": [group.role for group in groups],
+            "share_ratio": cut.share,
+            "duration_ns": duration,
+        }
+        return out | (self._of_operations(row, out) if track.lane.kind == "operations" else {})
+
+    def _of_operations(self, row: Ints, out: Mapping[str, Any]) -> dict[str, Any]:
+        """Grid, block, resources, sizes and DRAM bytes of operations; NA for those that are merged (row -1)."""
+        operations, launches, copies = (self.frames[name] for name in ("operations", "launches", "copies"))
+        known = np.flatnonzero(row >= 0)
+        launch = np.full(len(row), -1, np.int64)
+        launch[known] = operations["launch"].to_numpy()[row[known]]
+        found: dict[str, Any] = {
+            name: np.where(launch >= 0, np.append(integers(launches[name], NONE), NONE)[launch], NONE)
+            for name in _GEOMETRY
+        }
+        role = np.array(out["role"], object)
+        is_copy = known[np.isin(role[known], ["copy", "memset"])]
+        size = np.full(len(row), -1, np.int64)
+        size[is_copy] = copies["copied_bytes"].to_numpy()[operations["source_id"].to_numpy()[row[is_copy]]]
+        found["copied_bytes"] = size
+        cells = [
+            _nearest(self._bytes, number, path) if number >= 0 else _NO_BYTES
+            for number, path in zip(launch.tolist(), out["path"], strict=True)
+        ]
+        for place, name in enumerate(("dram_read_bytes", "dram_write_bytes", "dram_kind")):
+            found[name] = [cell[place] for cell in cells]
+        return found
+
+    @cached_property
+    def _bytes(self) -> Mapping[tuple[int, Path], _Bytes]:
+        """DRAM bytes by launch configuration and region; the first kind where there are several."""
+        frame = self.frames["launch_bytes"]
+        columns = (frame[name].astype(object) for name in ("dram_read_bytes", "dram_write_bytes", "kind"))
+        cells = [tuple(None if pd.isna(v) else v for v in row) for row in zip(*columns, strict=True)]
+        keys = zip(frame["launch"].tolist(), frame["path"], strict=True)
+        return dict(reversed(list(zip(keys, cells, strict=True))))
+
+
+_Bytes = tuple[Any, ...]
+_NO_BYTES: Final[_Bytes] = (None, None, None)
+
+
+def _nearest(measured: Mapping[tuple[int, Path], _Bytes], launch: int, path: Path | None) -> _Bytes:
+    """What was measured in the region itself, or in the nearest around it."""
+    while path:
+        if (found := measured.get((launch, path))) is not None:
+            return found
+        path = path[:-1]
+    return _NO_BYTES
+
+
+def call_role(name: str) -> str:
+    """What an API call does: launch, sync (it waits for the device) or other."""
+    return "sync" if is_synchronizing(name) else "launch" if "Launch" in name else "other"
+
+
+def operation_role(kind: str, name: str) -> str:
+    """kernel, copy, memset or graph."""
+    return "memset" if kind == "copy" and name.startswith("[memset") else kind
+
+
+def _ranked(busy: Mapping[int, int], first: int | None = None) -> list[int]:
+    """Those with any activity, the most active first; ``first`` before all others."""
+    return sorted((key for key in busy if busy[key]), key=lambda key: (key != first, -busy[key], key))
+
+
+def _split(lane: Ints) -> tuple[Ints, Ints]:
+    """An order that brings rows of one lane together, and where each lane begins in it."""
+    order = np.argsort(lane, kind="stable")
+    ordered = lane[order]
+    begins = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(lane) else order
+    return order, begins
+
+
+def _parts(order: Ints, begins: Ints) -> list[Ints]:
+    return np.split(order, begins[1:]) if len(begins) else []
+
+
+def _range_tracks(ranges: pd.DataFrame, depth: Ints, group: Ints) -> dict[int, tuple[Track, ...]]:
+    thread, start, end = (ranges[name].to_numpy() for name in ("thread", "start_ns", "end_ns"))
+    code, threads = pd.factorize(thread)
+    levels = int(depth.max(initial=0)) + 1
+    out: dict[int, list[Track]] = {}
+    for rows in _parts(*_split(code * levels + depth)):
+        lane = Lane("ranges", thread=int(threads[code[rows[0]]]), depth=int(depth[rows[0]]))
+        track = Track.of(lane, start[rows], end[rows], rows, group[rows])
+        out.setdefault(int(threads[code[rows[0]]]), []).append(track)
+    return {thread: tuple(tracks) for thread, tracks in out.items()}
+
+
+def _call_tracks(calls: pd.DataFrame, group: Ints) -> dict[int, Track]:
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    code, threads = pd.factorize(calls["thread"].to_numpy())
+    return {
+        int(threads[code[rows[0]]]): Track.of(
+            Lane("calls", thread=int(threads[code[rows[0]]])), start[rows], end[rows], rows, group[rows]
+        )
+        for rows in _parts(*_split(code))
+    }
+
+
+def _operation_tracks(operations: pd.DataFrame, group: Ints) -> dict[int, tuple[Track, ...]]:
+    keys = ("device_id", "process", "context", "stream")
+    columns = {name: operations[name].to_numpy() for name in (*keys, "start_ns", "end_ns")}
+    code = np.zeros(len(operations), np.int64)
+    for name in keys:
+        own, values = pd.factorize(columns[name], sort=True)
+        code = pd.factorize(code * max(1, len(values)) + own, sort=True)[0].astype(np.int64)
+    out: dict[int, list[Track]] = {}
+    for rows in _parts(*_split(code)):
+        lane = Lane("operations", **{name: int(columns[name][rows[0]]) for name in keys})
+        track = Track.of(lane, columns["start_ns"][rows], columns["end_ns"][rows], rows, group[rows])
+        out.setdefault(int(columns["device_id"][rows[0]]), []).append(track)
+    return {device: tuple(tracks) for device, tracks in out.items()}
+
+
+def _gap_tracks(operations: pd.DataFrame) -> dict[int, Track]:
+    gap, start, device = (operations[name].to_numpy() for name in ("gap_ns", "start_ns", "device_id"))
+    ends = np.flatnonzero(gap > 0)
+    return {
+        int(device[rows[0]]): Track.of(
+            Lane("gaps", device_id=int(device[rows[0]])),
+            start[rows] - gap[rows], start[rows], rows, np.zeros(len(rows), np.int64),
+        )
+        for order, begins in (_split(device[ends]),)
+        for rows in (ends[part] for part in _parts(order, begins))
+    }  # fmt: skip
+
+
+def _device_covers(operations: pd.DataFrame) -> dict[int, Cover]:
+    start, end, device = (operations[name].to_numpy() for name in ("start_ns", "end_ns", "device_id"))
+    return {int(device[rows[0]]): Cover.of(start[rows], end[rows]) for rows in _parts(*_split(device))}
+
+
+def _table(declared: Table, parts: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The parts below one another, as the declared table; -1 and absent columns are NA where a column is nullable."""
+    if not parts:
+        return declared.empty()
+    data: dict[str, Any] = {}
+    for column in declared:
+        cells = [part.get(column.name, [None] * len(part["lane"])) for part in parts]
+        if column.dtype is not DType.INT:
+            data[column.name] = [cell for values in cells for cell in values]
+            continue
+        values = np.concatenate([np.full(len(c), NONE) if isinstance(c, list) else c for c in cells])
+        data[column.name] = pd.Series(pd.arrays.IntegerArray(values, values < 0)) if column.nullable else values
+    return declared.conform(data, source=declared.name)

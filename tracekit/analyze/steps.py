@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -14,7 +14,7 @@ from tracekit.analyze.summary import whole
 from tracekit.model.labels import UNATTRIBUTED
 from tracekit.model.report import KernelTotal, Metric, Region, Report
 from tracekit.model.schema import integers, text_codes
-from tracekit.model.tables import GAP_PARTS, REGION_METRICS
+from tracekit.model.tables import GAP_PARTS, INSTANCES, REGION_METRICS
 from tracekit.model.units import Unit
 
 STEP: Final = "<step>"
@@ -135,7 +135,43 @@ def _stepped(report: Report, frame: pd.DataFrame, repeats: _Repeats | None) -> R
         inside = (step >= 0) & (step < repeats.count)
         groups = [(STEP, np.where(inside, step, -1)), (REST, np.where(inside, -1, 0))]
     regions = [_region(report, frame, label, group) for label, group in groups if (group >= 0).any()]
-    return replace(report, regions=tuple(regions))
+    frames = _With({"steps": _places(frame, groups[0])}, report.frames)
+    return replace(report, regions=tuple(regions), frames=frames)
+
+
+class _With(Mapping[str, pd.DataFrame]):
+    """Frames with some more, of which none is made before it is asked for."""
+
+    def __init__(self, more: Mapping[str, pd.DataFrame], frames: Mapping[str, pd.DataFrame]) -> None:
+        self._more, self._frames = more, frames
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return self._more[name] if name in self._more else self._frames[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(self._frames), **self._more})
+
+    def __len__(self) -> int:
+        return len({*self._frames, *self._more})
+
+
+def _places(frame: pd.DataFrame, group: tuple[str, Ints]) -> pd.DataFrame:
+    """Table instances for the steps: when each began, how long it took."""
+    label, number = group
+    at = np.flatnonzero(number >= 0)
+    begins = np.flatnonzero(np.diff(number[at], prepend=-1))
+    start, end, charged, gap = (
+        frame[name].to_numpy(np.int64)[at] for name in ("start_ns", "end_ns", "charged_busy_ns", "gap_ns")
+    )
+    data = {
+        "path": [(label,)] * len(begins),
+        "depth": np.zeros(len(begins), np.int64),
+        "instance": np.arange(len(begins)),
+        "device_start_ns": start[begins],
+        "device_span_ns": np.maximum.reduceat(end, begins) - start[begins],
+        "device_ns": np.add.reduceat(charged + gap, begins),
+    }
+    return INSTANCES.conform(data, source="steps")
 
 
 def _region(report: Report, frame: pd.DataFrame, label: str, group: Ints) -> Region:

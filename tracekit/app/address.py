@@ -12,7 +12,7 @@ from tracekit.model.manifest import CONDITIONS
 CHOICES: Final = ("page", "base", "test", "region")
 """What every page has."""
 
-FILTERS: Final = ("at_least", "instance", "from", "to", "launch", "series")
+FILTERS: Final = ("at_least", "base_instance", "test_instance", "from", "to", "colour", "launch", "series")
 """What single pages have: a number, or a name that the page checks. Only those of the open page are kept."""
 
 _LONGEST: Final = 2000

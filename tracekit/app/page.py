@@ -14,13 +14,15 @@ from tracekit import pipeline
 from tracekit.app import address, traces
 from tracekit.errors import InputError, NotComparableError, TracekitError
 from tracekit.model import labels
-from tracekit.model.report import Comparison, Mismatch, RegionPair, Report, Window
+from tracekit.model.report import Comparison, Mismatch, RegionPair, Report
 from tracekit.render.html import diff_html
 from tracekit.render.json import diff_json, plain
 from tracekit.render.pages import data, elements, gaps, kernels, memory, occupancy, overview, regions, sweep, timeline
 
 US: Final = 1000
 """ns: filters are in microseconds."""
+
+_LOOKED_AT: Final = "timeline-looked-at"
 
 
 @dataclass(frozen=True)
@@ -161,47 +163,38 @@ def _overview(view: View) -> None:
 
 
 def _timeline(view: View) -> None:
-    st.fragment(_timeline_of)(view)
+    state, comparison = st.session_state, view.comparison
+    sources = traces.timelines(comparison, *view.paths())
+    numbers = {side: address.number(f"{side}_instance") for side in sources}
+    places = pipeline.places(
+        comparison, view.pair, sources, {side: None if one is None else int(one) for side, one in numbers.items()}
+    )
+    # A window is of its place: at another one it is forgotten, unless the address has just asked for both.
+    asked = (state.get("from"), state.get("to"))
+    before = state.get(_LOOKED_AT, (places, asked))
+    if before[0] != places and before[1] == asked:
+        state["from"] = state["to"] = None
+    state[_LOOKED_AT] = (places, (state.get("from"), state.get("to")))
+
+    def choose(name: str, value: str | None) -> None:
+        state[name] = value
+
+    def move(window: tuple[int, int] | None) -> None:
+        state["from"], state["to"] = (None, None) if window is None else map(str, window)
+        state[_LOOKED_AT] = (places, (state["from"], state["to"]))
+        address.write()
+
+    colours = timeline.choices(places, comparison.matching == "ranges", state.get("colour"), choose)
+    timeline.draw(
+        {"base": comparison.base, "test": comparison.test}, sources, places, view.pair,
+        timeline.palette(comparison, colours), _window, move,
+    )  # fmt: skip
 
 
-def _timeline_of(view: View) -> None:
-    """Both sides' slices of one window, in a fragment: a zoom draws nothing but the timeline."""
-    if view.pair is None:
-        elements.say("no-region", "There is no region to show.")
-        return
-    state = st.session_state
-    asked = address.number("instance")
-    sides = []
-    for side, report, where in _sides(view):
-        stamp = traces.stamp(where)
-        drawn = traces.lanes(str(where), stamp)
-        path = view.pair.base_path if side == "base" else view.pair.test_path
-        whole = pipeline.window_of(report, drawn, path, None if asked is None else int(asked))
-        sides.append((side, report, drawn, path, whole, traces.groups(str(where), stamp, path)))
-    longest = max(whole.end_ns - whole.start_ns for *_, whole, _ in sides)
-    low, high = _window(longest)
-    shown, busy = {}, {}
-    for side, report, drawn, path, whole, grouped in sides:
-        begin = whole.start_ns
-        window = Window(begin + low, begin + high, whole.instance, whole.instances, begin)
-        shown[side] = pipeline.cut(report, drawn, window, path, most=timeline.MOST, grouped=grouped)
-        busy[side] = pipeline.density(drawn, Window(begin, begin + longest, None, 0, begin))
-
-    def move(begin: int, end: int) -> None:
-        state["from"], state["to"] = (begin, end) if (begin, end) != (0, longest) else (None, None)
-
-    timeline.draw(view.pair, shown, busy, (low, high), longest, move)
-    address.write()
-
-
-def _window(longest: int) -> tuple[int, int]:
-    """The stretch that the address names, in ns from the instance's start, within what there is; else all of it."""
+def _window() -> tuple[int, int] | None:
+    """The stretch of time that the address names, in ns from each side's start; None where it names none."""
     low, high = address.number("from"), address.number("to")
-    if low is None or high is None:
-        return 0, longest
-    low = min(max(int(low), 0), longest)
-    high = min(max(int(high), 0), longest)
-    return (low, high) if high - low >= timeline.SHORTEST_NS else (0, longest)
+    return None if low is None or high is None else (int(low), int(high))
 
 
 def _gaps(view: View) -> None:

@@ -14,8 +14,8 @@ import streamlit as st
 
 from tracekit import pipeline
 from tracekit.errors import TracekitError
-from tracekit.model.labels import Path as RegionPath
 from tracekit.model.report import Comparison, Matrix, Report
+from tracekit.model.timeline import Source
 
 UPLOADED: Final = "uploaded: "
 """Stands before the name of an uploaded file, so that it is never taken for one of the folder."""
@@ -102,21 +102,17 @@ def _matrix(folder: str, stamps: tuple[Stamp, ...]) -> Matrix:
     return pipeline.diff_matrix(folder)
 
 
+def timelines(found: Comparison, base: Path, test: Path) -> dict[str, Source | None]:
+    """The timelines of both sides of a comparison, indexed; None for a capture without one."""
+    reports = {"base": (found.base, base), "test": (found.test, test)}
+    # Steps that were found without ranges are of the pair; everything else is of a capture alone.
+    pair = () if found.matching == "ranges" else (str(base), _stamp(base), str(test), _stamp(test))
+    return {side: _timeline(str(path), _stamp(path), pair, report) for side, (report, path) in reports.items()}
+
+
 @st.cache_resource(max_entries=16, show_spinner=False)
-def lanes(path: str, stamp: Stamp) -> pipeline.Lanes:
-    """The lanes of a capture's timeline."""
-    return pipeline.lanes(_report(path, stamp))
-
-
-@st.cache_resource(max_entries=64, show_spinner=False)
-def groups(path: str, stamp: Stamp, region: RegionPath | None) -> Any:
-    """Which region inside a region each range belongs to."""
-    return pipeline.groups(_report(path, stamp), region)
-
-
-def stamp(path: Path) -> Stamp:
-    """What a trace's files are now."""
-    return _stamp(path)
+def _timeline(path: str, stamp: Stamp, pair: tuple[object, ...], _report: Report) -> Source | None:
+    return pipeline.timeline(_report)
 
 
 def _stamp(path: Path) -> Stamp:

@@ -1,5 +1,6 @@
 """Pairs the regions and kernels of two reports and states what changed."""
 
+from tracekit.compare.align import nearest_on
 from tracekit.compare.comparison import compare
 from tracekit.compare.findings import findings, main_region
 from tracekit.compare.gate import Rule, judge_gate, parse_rule
@@ -9,5 +10,5 @@ from tracekit.compare.names import RULES
 
 __all__ = [
     "RULES", "Plan", "RegionMap", "Rule", "assemble", "cell", "compare", "findings", "judge_gate", "main_region",
-    "parse_map", "parse_rule", "plan_matrix", "propose_map",
+    "nearest_on", "parse_map", "parse_rule", "plan_matrix", "propose_map",
 ]  # fmt: skip

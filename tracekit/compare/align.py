@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from tracekit.errors import UsageError
 from tracekit.model import labels
 from tracekit.model.labels import Path, RootLabel
-from tracekit.model.report import Region
+from tracekit.model.report import Region, RegionPair
 
 _NUMBER = re.compile(r"\d+")
 _PHASES = ("prefill", "decode")
@@ -55,6 +55,18 @@ def align(
             pairs.insert(at, (None, region))
         before = region.path
     return Alignment(tuple(pairs), tuple(dict.fromkeys(pairing.notes)))
+
+
+def nearest_on(side: str, pair: RegionPair, pairs: Sequence[RegionPair]) -> Path | None:
+    """The region's path on a side, or where it does not exist there, that of the nearest region around it that does."""
+    other = {"base": "test", "test": "base"}[side]
+    around = {getattr(one, f"{other}_path"): getattr(one, f"{side}_path") for one in pairs}
+    found: Path | None = getattr(pair, f"{side}_path")
+    path: Path | None = getattr(pair, f"{other}_path")
+    while found is None and path:
+        path = path[:-1]
+        found = around.get(path)
+    return found
 
 
 def _place_after(places: Sequence[Path], before: Path, path: Path) -> int:

@@ -468,36 +468,6 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Window:
-    """A stretch of a capture's time in ns, and the ``instance`` of a region (of so many ``instances``) that it is of.
-
-    Times that are shown count from ``origin_ns``, the instance's start; from ``start_ns`` where it is None.
-    """
-
-    start_ns: int
-    end_ns: int
-    instance: int | None
-    instances: int
-    origin_ns: int | None = None
-
-
-@dataclass(frozen=True)
-class Slices:
-    """What a timeline shows of a window. ``frame`` has a row a slice: lane, kind (ranges, calls, operations, gaps),
-    start_ns and end_ns from the window's origin, name, group (the region inside the chosen one), count and busy_ns of
-    the entries that it stands for, and of a single launch its grid, block, registers_count, smem_bytes and bytes.
-
-    ``lanes`` are in the order to draw them; ``notes`` say what is left out.
-    """
-
-    frame: pd.DataFrame
-    lanes: tuple[str, ...]
-    groups: tuple[str, ...]
-    window: Window
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class MatrixCell:
     """A variant against the baseline at one shape. ``shape`` has the conditions that vary within the matrix."""
 

@@ -363,6 +363,10 @@ OPERATIONS = Table(
         _text("name", "Name of the kernel, or kind of the copy."),
         _id("source_id", "Its key in the table that kind names."),
         _DEVICE,
+        _PROCESS,
+        _id("context", "CUDA context."),
+        _id("stream", "CUDA stream."),
+        _id("launch", "Its launch configuration: the row of table launches."),
         _START,
         _END,
         _id("call_id", "The API call that launched it; NA where that is not in the capture.", nullable=True),
@@ -461,6 +465,7 @@ INSTANCES = Table(
         _id("depth", "How many ranges enclose it."),
         _id("instance", "How many ranges of the same path began before it."),
         _int("host_ns", Unit.NS, "The range itself, on its thread.", nullable=True),
+        _int("device_start_ns", Unit.NS, "When the first of its operations began; NA without any.", nullable=True),
         *(_int(name, REGION_METRICS[name].unit, REGION_METRICS[name].doc, nullable=True) for name in _OF_INSTANCES),
     ),
 )
@@ -488,5 +493,67 @@ LAUNCHES = Table(
     ),
 )
 
-DERIVED_TABLES: tuple[Table, ...] = (OPERATIONS, INSTANCES, LAUNCHES, REGION_METRICS)
+LAUNCH_BYTES = Table(
+    "launch_bytes",
+    "DRAM bytes of one launch configuration in one region, where Nsight Compute profiled single launches of it.",
+    "launch",
+    (
+        _id("launch", "The row of table launches."),
+        Column("path", DType.PATH, Unit.TEXT, "The region: the chain of enclosing labels, outermost first."),
+        _text("kind", "Cache state that bytes were counted in; NA where the report does not tell.", nullable=True),
+        _float("dram_read_bytes", Unit.BYTES, "Bytes that an execution reads from DRAM: the median of those profiled."),
+        _float("dram_write_bytes", Unit.BYTES, "Bytes that an execution writes to DRAM: the median of those profiled."),
+    ),
+)
+
+SLICES = Table(
+    "slices",
+    "A mark of a timeline: one range, call or operation; or all those that one pixel would have to hold.",
+    "lane",
+    (
+        _id("lane", "The lane that it is drawn in, counting from 0."),
+        _int("start_ns", Unit.NS, "Where it begins, clipped to the window."),
+        _int("end_ns", Unit.NS, "Where it ends, clipped to the window."),
+        _int("row_count", Unit.COUNT, "How many rows of its table it stands for."),
+        _int("busy_ns", Unit.NS, "Time in the window that these cover and that no earlier row of the lane covers."),
+        _id("row", "The row of table ranges, calls or operations; NA where it stands for several.", nullable=True),
+        _text("name", "Its label or name; of several, that with the most busy time.", nullable=True),
+        Column("path", DType.PATH, Unit.TEXT, "The region it belongs to; of several, that with the most busy time."),
+        _float("share_ratio", Unit.RATIO, "Share of busy_ns that this name and path have; NA where there is none."),
+        _int("duration_ns", Unit.NS, "Its whole duration; NA where it stands for several.", nullable=True),
+        _text("role", "Of an operation: kernel, copy, memset or graph; of a call: launch, sync or other."),
+        *(
+            Column(column.name, column.dtype, column.unit, column.doc, nullable=True)
+            for column in LAUNCHES
+            if column.name.startswith(("grid_", "block_", "registers_", "static_", "dynamic_"))
+        ),
+        _int("copied_bytes", Unit.BYTES, "Bytes that a copy copied or set.", nullable=True),
+        _float("dram_read_bytes", Unit.BYTES, "DRAM bytes that such a launch reads, where profiled."),
+        _float("dram_write_bytes", Unit.BYTES, "DRAM bytes that such a launch writes, where profiled."),
+        _text("dram_kind", "Cache state that those bytes were counted in.", nullable=True),
+    ),
+)
+
+GAP_SLICES = Table(
+    "gap_slices",
+    "A mark of a timeline for idle time: one gap, or all those that one pixel would have to hold.",
+    "lane",
+    (
+        _id("lane", "The lane that it is drawn in, counting from 0."),
+        _int("start_ns", Unit.NS, "Where it begins; a single gap is not clipped to the window."),
+        _int("end_ns", Unit.NS, "Where it ends; a single gap is not clipped to the window."),
+        _int("row_count", Unit.COUNT, "How many gaps it stands for."),
+        _int("busy_ns", Unit.NS, "Idle time in the window."),
+        _id("row", "The operation that ends the gap; NA where it stands for several.", nullable=True),
+        _text("part", "The part with the most time."),
+        *(
+            _int(f"gap_{part}_ns", Unit.NS, f"The {part} part of these gaps, as whole as they are.")
+            for part in GAP_PARTS
+        ),
+    ),
+)
+
+DERIVED_TABLES: tuple[Table, ...] = (
+    OPERATIONS, INSTANCES, LAUNCHES, LAUNCH_BYTES, REGION_METRICS, SLICES, GAP_SLICES,
+)  # fmt: skip
 ALL_TABLES: tuple[Table, ...] = SOURCE_TABLES + DERIVED_TABLES

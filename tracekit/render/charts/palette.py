@@ -41,13 +41,16 @@ CHANGE_COLORS: Final = {"saves": "#2E8B6A", "costs": "#D1582E"}
 """Time saved and time added: told apart by lightness and sign, too."""
 
 REGION_COLORS: Final = (
-    "#6C6FD8", "#2A9D8F", "#B5568F", "#4C8BC9", "#8F6F3E", "#7A8F2E", "#9B5FCF", "#C0605E", "#3F7F5F", "#7C6A8E",
-    "#4F6D8F", "#A8632F",
+    "#77AADD", "#EE8866", "#EEDD88", "#FFAABB", "#99DDFF", "#44BB99", "#BBCC33", "#C9A0DC", "#AAAA00", "#D9B08C",
 )  # fmt: skip
-"""The regions inside the chosen one, by order of appearance on either side; they repeat where there are more."""
+"""Regions, the most important first: Paul Tol's light scheme, with a light purple and a tan, which colour-blind
+people tell apart, with dark text legible on each, on light pages and dark ones."""
 
-QUIET: Final = "#9AA0AC"
-"""What belongs to no region of interest."""
+QUIET: Final = "#BBBBBB"
+"""What has no colour of its own."""
+
+INK: Final = "#1A1C23"
+"""Text inside bars of these colours."""
 
 
 def side_color() -> alt.Color:
