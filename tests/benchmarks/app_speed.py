@@ -111,9 +111,8 @@ def measure(browser: Any, folder: Path, query: str, runs: int) -> None:
         for key, what in (("findings", "five rows"), ("metrics", "last table")):
             places = iter([1, 0] * ((runs + 1) // 2))
             drawn = tab.locator(f".st-key-{key} table")
-            changes = timed(
-                tab, listed, lambda option: option.click(), lambda d=drawn: str(d.text_content()), 2 * ((runs + 1) // 2)
-            )
+            count = 2 * ((runs + 1) // 2)
+            changes = timed(tab, listed, lambda option: option.click(), lambda d=drawn: str(d.text_content()), count)
             print(f"change of region: {statistics.median(changes):.2f} s to the {what}")
         tab.close()
 
