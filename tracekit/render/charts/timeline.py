@@ -42,7 +42,7 @@ _BESIDE: Final = 0.78
 _TOUCHING: Final = 0.1
 """In us: what is nearer to each other seems to touch."""
 
-_COLUMNS: Final = 10
+_COLUMNS: Final = 7
 """Entries in a row of a legend."""
 
 _SPAN: Final = alt.Scale(nice=False, zero=False)
@@ -487,10 +487,3 @@ def _label_expression(ticks: Sequence[Tick]) -> str:
     """A Vega expression that names a lane by its height; names are program text and numbers."""
     places = json.dumps([at for at, _ in ticks])
     return f"{json.dumps([clipped(name, 40) for _, name in ticks])}[indexof({places}, datum.value)]"
-
-
-def _legend(title: str) -> alt.Legend:
-    return alt.Legend(
-        title=title, orient="top", direction="horizontal", columns=9, labelLimit=180, symbolType="square",
-        titleOrient="left", titleLimit=220, offset=2,
-    )  # fmt: skip
