@@ -71,7 +71,8 @@ class Track:
     """A lane's rows in order of start: their times, numbers in their table and groups.
 
     A row's own time is [``begin``, ``reach``): what it covers and no earlier row does; ``reach`` is the latest end so
-    far. Own times are disjoint and in order, which makes sums exact and search logarithmic.
+    far, and ``before`` the own time of all earlier rows. Own times are disjoint and in order, which makes sums exact
+    and search logarithmic.
     """
 
     lane: Lane
@@ -81,7 +82,7 @@ class Track:
     group: Ints
     begin: Ints
     reach: Ints
-    cover: Cover
+    before: Ints
 
     @classmethod
     def of(cls, lane: Lane, start: Ints, end: Ints, number: Ints, group: Ints) -> Track:
@@ -90,12 +91,22 @@ class Track:
             order = np.lexsort((-end, start))
             start, end, number, group = start[order], end[order], number[order], group[order]
         earlier = running_end(end)
-        return cls(lane, start, end, number, group, np.maximum(start, earlier), np.maximum(end, earlier),
-                   Cover.of(start, end))  # fmt: skip
+        begin, reach = np.maximum(start, earlier), np.maximum(end, earlier)
+        if (begin == start).all() and (reach == end).all():  # Nothing overlaps: a million rows need no second copy.
+            begin, reach = start, end
+        before = np.concatenate([np.zeros(1, np.int64), np.cumsum(reach - begin)])
+        return cls(lane, start, end, number.astype(np.int32), group.astype(np.int32), begin, reach, before)
 
     def busy(self, low: int, high: int) -> int:
         """How much of [low, high) is covered."""
-        return int(self.cover.between(np.array([low]), np.array([high]))[0])
+        return self._until(high) - self._until(low)
+
+    def _until(self, time: int) -> int:
+        """How much is covered before a time."""
+        at = int(np.searchsorted(self.begin, time, side="right")) - 1
+        if at < 0:
+            return 0
+        return int(self.before[at] + min(time - self.begin[at], self.reach[at] - self.begin[at]))
 
     def touching(self, low: int, high: int) -> slice | Ints:
         """The rows of which a part lies in [low, high), as a slice where nothing lies between; one of no length counts
@@ -118,8 +129,8 @@ class Track:
         start, begin, reach = self.start[at], self.begin[at], self.reach[at]
         rows = np.arange(at.start, at.stop, dtype=np.int64) if isinstance(at, slice) else at
         busy = reach - begin
-        for cut in (np.flatnonzero(begin < low), np.flatnonzero(reach > high)):
-            busy[cut] = np.clip(reach[cut], low, high) - np.clip(begin[cut], low, high)
+        for across in (np.flatnonzero(begin < low), np.flatnonzero(reach > high)):
+            busy[across] = np.clip(reach[across], low, high) - np.clip(begin[across], low, high)
         wide = np.flatnonzero(busy >= -(-(high - low) // pixels))
         edges = low + (np.arange(1, pixels, dtype=np.int64) * (high - low)) // pixels
         first = np.unique(np.concatenate([[0], np.searchsorted(start, edges, side="left"), wide, wide + 1]))
@@ -416,6 +427,11 @@ def _split(lane: Ints) -> tuple[Ints, Ints]:
     return order, begins
 
 
+def _of(values: Ints, rows: Ints) -> Ints:
+    """These rows of an array, which are in order: the array itself where they are all of it."""
+    return values if len(rows) == len(values) else values[rows]
+
+
 def _parts(order: Ints, begins: Ints) -> list[Ints]:
     return np.split(order, begins[1:]) if len(begins) else []
 
@@ -427,7 +443,7 @@ def _range_tracks(ranges: pd.DataFrame, depth: Ints, group: Ints) -> dict[int, t
     out: dict[int, list[Track]] = {}
     for rows in _parts(*_split(code * levels + depth)):
         lane = Lane("ranges", thread=int(threads[code[rows[0]]]), depth=int(depth[rows[0]]))
-        track = Track.of(lane, start[rows], end[rows], rows, group[rows])
+        track = Track.of(lane, _of(start, rows), _of(end, rows), rows, _of(group, rows))
         out.setdefault(int(threads[code[rows[0]]]), []).append(track)
     return {thread: tuple(tracks) for thread, tracks in out.items()}
 
@@ -437,7 +453,7 @@ def _call_tracks(calls: pd.DataFrame, group: Ints) -> dict[int, Track]:
     code, threads = pd.factorize(calls["thread"].to_numpy())
     return {
         int(threads[code[rows[0]]]): Track.of(
-            Lane("calls", thread=int(threads[code[rows[0]]])), start[rows], end[rows], rows, group[rows]
+            Lane("calls", thread=int(threads[code[rows[0]]])), _of(start, rows), _of(end, rows), rows, _of(group, rows)
         )
         for rows in _parts(*_split(code))
     }
@@ -453,7 +469,8 @@ def _operation_tracks(operations: pd.DataFrame, group: Ints) -> dict[int, tuple[
     out: dict[int, list[Track]] = {}
     for rows in _parts(*_split(code)):
         lane = Lane("operations", **{name: int(columns[name][rows[0]]) for name in keys})
-        track = Track.of(lane, columns["start_ns"][rows], columns["end_ns"][rows], rows, group[rows])
+        start, end = (_of(columns[name], rows) for name in ("start_ns", "end_ns"))
+        track = Track.of(lane, start, end, rows, _of(group, rows))
         out.setdefault(int(columns["device_id"][rows[0]]), []).append(track)
     return {device: tuple(tracks) for device, tracks in out.items()}
 

@@ -35,6 +35,16 @@ Spec = dict[str, Any]
 
 Tick = tuple[float, str]
 
+_SOLID: Final = 0.95
+_BESIDE: Final = 0.78
+"""The opacity of a mark, and of one that begins where another of its colour ends."""
+
+_TOUCHING: Final = 0.1
+"""In us: what is nearer to each other seems to touch."""
+
+_COLUMNS: Final = 7
+"""Entries in a row of a legend."""
+
 _SPAN: Final = alt.Scale(nice=False, zero=False)
 _ON_CANVAS: Final = {"embedOptions": {"renderer": "canvas"}}
 """Thousands of rectangles are drawn faster there, and Streamlit then keeps the chart whatever their number."""
@@ -45,6 +55,7 @@ _SPACE: Final = 3
 _HEADER: Final = 30
 _STRIP: Final = 20
 _AXIS: Final = 30
+_LEGEND: Final = 16
 _AXES: Final = 118
 """Pixels below and above the lanes: axis, title and two legends; what Vega gives the axes it takes from the lanes."""
 _LABELS: Final = 96
@@ -184,7 +195,7 @@ def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple
     return json.dumps(
         alt.layer(*layers)
         .resolve_scale(color="independent")
-        .properties(height=height + _AXES, usermeta=_ON_CANVAS)
+        .properties(height=height + _AXES + _LEGEND * ((len(colors) + 1) // _COLUMNS), usermeta=_ON_CANVAS)
         .configure_view(stroke=None)
         .configure_axis(labelFontSize=11)
         .to_dict()
@@ -256,7 +267,7 @@ def _heights(ticks: Sequence[Tick], height: int) -> Callable[[str], Any]:
 def _colors(colors: Mapping[str, str], title: str, orient: Any) -> alt.Color:
     """All colours of a kind, in view or not, so that the legend stays while one zooms."""
     legend = alt.Legend(
-        title=title, orient=orient, direction="horizontal", columns=10, labelLimit=130, symbolType="square",
+        title=title, orient=orient, direction="horizontal", columns=_COLUMNS, labelLimit=130, symbolType="square",
         symbolStrokeWidth=0, symbolSize=90, titleOrient="left", titleFontWeight="normal", titleFontSize=12,
         labelFontSize=12, titleColor=WORDS, offset=4,
     )  # fmt: skip
@@ -364,6 +375,9 @@ def _marks(shown: Shown, bands: Sequence[tuple[int, int]], palette: Palette) -> 
         if kind == "operations":
             mark |= _geometry(row)
         mark["w"] = row["name"]
+        before = out[kind][-1] if out[kind] else {}
+        if _alike(before, mark) and before["o"] == mark["o"] == _SOLID:
+            mark["o"] = _BESIDE
         out[kind].append(mark)
     for row in _records(shown.view.gaps):
         out["gaps"] += _gap_marks(row, bands[row["lane"]], origin)
@@ -377,6 +391,11 @@ def _marks(shown: Shown, bands: Sequence[tuple[int, int]], palette: Palette) -> 
     return out
 
 
+def _alike(before: Mapping[str, Any], mark: Mapping[str, Any]) -> bool:
+    """Whether two marks of a lane would look like one: of one colour, and nothing between them."""
+    return all(before.get(name) == mark[name] for name in ("t", "key")) and bool(mark["a"] <= before["b"] + _TOUCHING)
+
+
 def _mark(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> dict[str, Any]:
     begin, end = row["start_ns"] - origin, row["end_ns"] - origin
     alone = row["row_count"] == 1
@@ -386,7 +405,7 @@ def _mark(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> dict[st
         "b": end / US,
         "t": band[0],
         "u": band[1],
-        "o": 0.95 if alone else round(0.35 + 0.55 * min(1.0, covered), 2),
+        "o": _SOLID if alone else round(0.35 + 0.55 * min(1.0, covered), 2),
         "at": write(begin, Unit.NS, signed=True),
         "time": write(row["duration_ns"], Unit.NS) if alone else f"{write(row['busy_ns'], Unit.NS)} in all",
     }
@@ -444,7 +463,7 @@ def _gap_marks(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> It
         yield shared | {"a": begin / US, "b": end / US, "key": row["part"], "o": opacity}
         return
     for part, size in sizes.items():
-        yield shared | {"a": begin / US, "b": (begin + size) / US, "key": part, "o": 0.95}
+        yield shared | {"a": begin / US, "b": (begin + size) / US, "key": part, "o": _SOLID}
         begin += size
 
 
@@ -468,10 +487,3 @@ def _label_expression(ticks: Sequence[Tick]) -> str:
     """A Vega expression that names a lane by its height; names are program text and numbers."""
     places = json.dumps([at for at, _ in ticks])
     return f"{json.dumps([clipped(name, 40) for _, name in ticks])}[indexof({places}, datum.value)]"
-
-
-def _legend(title: str) -> alt.Legend:
-    return alt.Legend(
-        title=title, orient="top", direction="horizontal", columns=9, labelLimit=180, symbolType="square",
-        titleOrient="left", titleLimit=220, offset=2,
-    )  # fmt: skip
