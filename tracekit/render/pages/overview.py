@@ -159,7 +159,7 @@ def findings(pair: RegionPair, rows: Sequence[Row], latency: Mapping[str, Change
         "findings",
         ["compare", "base", "test", "difference", "95 % interval", "verdict", "what it means"],
         lines,
-        widths=("13%", "16%", "16%", "14%", "10%", "12%", "19%"),
+        widths=("11%", "15%", "15%", "13%", "8%", "11%", "27%"),
     )
 
 
