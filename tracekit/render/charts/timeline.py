@@ -250,7 +250,12 @@ def _overview_template(sides: tuple[str, ...]) -> str:
         .mark_rect(fillOpacity=0, stroke="#808080", strokeWidth=2, tooltip=None)
         .encode(x=x, x2="b:Q", y=y("t:Q"), y2="u:Q")
     )
-    return json.dumps(alt.layer(strip, window).properties(height=height + _AXIS).configure_view(stroke=None).to_dict())
+    return json.dumps(
+        alt.layer(strip, window)
+        .properties(height=height + _AXIS, usermeta=_ON_CANVAS)
+        .configure_view(stroke=None)
+        .to_dict()
+    )
 
 
 def _heights(ticks: Sequence[Tick], height: int) -> Callable[[str], Any]:

@@ -28,7 +28,7 @@ _STEP: Final = 4
 _MARGIN: Final = 50
 """A fitted window has this part of itself free at each end."""
 _SHORTEST_NS: Final = 100
-_BINS: Final = 400
+_BINS: Final = 300
 
 _BUTTONS: Final = (
     ("in", "Zoom in", "W", ":material/zoom_in:"),
