@@ -44,7 +44,7 @@ def _key() -> str:
 
 def exports(html: Callable[[], str], json: Callable[[], str], csv: Callable[[], str]) -> None:
     """What to take away: the comparison as a page, as JSON and as a table."""
-    section("Take away", "The figures that `tracekit diff` writes. A chart's own toolbar has its data, a PNG and its spec.")
+    section("Take away", "The figures that `tracekit diff` writes. A chart's toolbar has its data, a PNG and its spec.")
     columns = st.columns([1, 1, 1, 3])
     for column, (label, name, mime, make) in zip(
         columns,
