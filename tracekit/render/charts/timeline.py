@@ -158,7 +158,7 @@ def _timeline_template(ticks: tuple[Tick, ...], height: int, colors: tuple[tuple
         "kernel" if other == OTHER_KERNELS else "region",
         "top",
     )
-    causes = _colors(GAP_COLORS, "idle, and the calls", "bottom")
+    causes = _colors(GAP_COLORS, "idle, and the calls", "bottom", columns=len(GAP_COLORS))
     backdrop = (
         alt.Chart(alt.NamedData("lanes"))
         .mark_rect(color="#808080", opacity=0.07, clip=True)
@@ -269,10 +269,10 @@ def _heights(ticks: Sequence[Tick], height: int) -> Callable[[str], Any]:
     )
 
 
-def _colors(colors: Mapping[str, str], title: str, orient: Any) -> alt.Color:
+def _colors(colors: Mapping[str, str], title: str, orient: Any, columns: int = _COLUMNS) -> alt.Color:
     """All colours of a kind, in view or not, so that the legend stays while one zooms."""
     legend = alt.Legend(
-        title=title, orient=orient, direction="horizontal", columns=_COLUMNS, labelLimit=130, symbolType="square",
+        title=title, orient=orient, direction="horizontal", columns=columns, labelLimit=130, symbolType="square",
         symbolStrokeWidth=0, symbolSize=90, titleOrient="left", titleFontWeight="normal", titleFontSize=12,
         labelFontSize=12, titleColor=WORDS, offset=4,
     )  # fmt: skip
