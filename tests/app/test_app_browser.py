@@ -70,7 +70,8 @@ def test_the_page_shows_the_figures_of_the_json(
     page.part("Gaps")
     for path in ((ROOT, "layer1", "residual_rmsnorm"), (ROOT,)):
         page.choose("region", " › ".join(path))
-        page.tab.wait_for_url(lambda url, inner=len(path) > 1: ("layer1" in url) == inner)
+        inner = len(path) > 1
+        page.tab.wait_for_url(lambda url, inner=inner: ("layer1" in url) == inner)
         page.settle()
         known = {row[0]: row[1:5] for row in want.metrics(*path)}
         parts = [
