@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tracekit import pipeline
+from tracekit.app.page import PARTS
 from tracekit.model.units import MISSING, Unit, write, write_change
 from tracekit.render.json import diff_json
 
@@ -131,11 +132,24 @@ class Page:
         )
 
     def table(self, key: str) -> list[list[str]]:
-        """The cells of a table, as the document holds them; the columns' titles first."""
-        rows: list[list[str]] = self.tab.locator(f".st-key-{key} table").evaluate(
-            "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
-        )
-        return [["" if cell == EMPTY else cell for cell in row] for row in rows]
+        """The cells of a table, as the document holds them; the columns' titles first.
+
+        Read until they stay as they are: Streamlit draws code in cells late, with a module of its own.
+        """
+
+        def read() -> list[list[str]]:
+            rows: list[list[str]] = self.tab.locator(f".st-key-{key} table").evaluate(
+                "table => [...table.rows].map(row => [...row.cells].map(cell => cell.textContent))"
+            )
+            return [["" if cell == EMPTY else cell for cell in row] for row in rows]
+
+        found = read()
+        for _ in range(20):
+            self.tab.wait_for_timeout(250)
+            before, found = found, read()
+            if found == before:
+                break
+        return found
 
     def tree(self) -> list[list[str]]:
         """The cells of the region tree, less indentation and the mark of the selected region."""
@@ -154,8 +168,9 @@ class Page:
 
     def part(self, title: str) -> None:
         """Opens a part of the page by its title in the first row."""
+        name = next(name for name, part in PARTS.items() if part.title == title)
         self.tab.locator(".st-key-page").get_by_text(title, exact=True).click()
-        self.settle()
+        self.wait_for_address(f"page={name}")
 
     def wait_for_address(self, part: str) -> None:
         self.tab.wait_for_url(lambda url: part in url)

@@ -116,7 +116,7 @@ def measure(browser: Any, folder: Path, query: str, runs: int) -> None:
             print(f"change of region: {statistics.median(changes):.2f} s to the {what}")
         tab.close()
 
-        tab, paint = opened(context, f"{url}/?page=timeline&{query}", "[data-testid=stVegaLiteChart] svg")
+        tab, paint = opened(context, f"{url}/?page=timeline&{query}", "[data-testid=stVegaLiteChart] :is(svg, canvas)")
         words = tab.locator(".st-key-window [data-testid=stText]")
         button = tab.get_by_role("button", name="Zoom in")
         zooms = timed(
