@@ -212,10 +212,13 @@ def test_a_deep_link_opens_the_window_that_was_looked_at(
     open_page: Callable[..., Any], dashboard: Callable[..., str]
 ) -> None:
     page = open_page(f"{dashboard()}/?page=timeline&base=decode_unfused&test=decode_fused")
+    words = "document.querySelector('.st-key-window [data-testid=stText]').textContent"
     for button in ("Zoom in", "Later"):
+        before, address = page.tab.evaluate(words), page.tab.url
         page.tab.get_by_role("button", name=button).click()
-        page.settle()
-    page.wait_for_address("from=")
+        page.tab.wait_for_function(f"before => {words} !== before", arg=before)
+        page.tab.wait_for_url(lambda url, address=address: url != address and "from=" in url)
+    page.settle()
     shown = page.tab.locator(".st-key-window [data-testid=stText]").text_content()
     linked = open_page(page.tab.url)
     assert linked.tab.locator(".st-key-window [data-testid=stText]").text_content() == shown
