@@ -12,8 +12,11 @@ from tracekit.model.manifest import CONDITIONS
 CHOICES: Final = ("page", "base", "test", "region")
 """What every page has."""
 
-FILTERS: Final = ("at_least", "base_instance", "test_instance", "from", "to", "colour", "launch", "series")
-"""What single pages have: a number, or a name that the page checks. Only those of the open page are kept."""
+FILTERS: Final = ("at_least", "base_instance", "test_instance", "from", "to", "colour", "launch", "series", "search")
+"""What single pages have: a number, a name that the page checks, or words to look for.
+
+Only those of the open page are kept.
+"""
 
 _LONGEST: Final = 2000
 

@@ -84,16 +84,19 @@ def usual(listed: Mapping[str, Path]) -> Mapping[str, str]:
 def _chosen(folder: Path, listed: Mapping[str, Path], part: Part) -> None:
     """The choices, and the open part below them; errors of a trace beneath its name."""
     columns = st.columns([3, 3, 4], gap="medium")
-    usable = True
+    found: dict[str, Report] = {}
     for column, side in zip(columns, ("base", "test"), strict=False):
         with column:
             name = st.selectbox(side.capitalize(), list(listed), key=side)
             try:
-                elements.describe(traces.report(listed[name]), side)
+                found[side] = traces.report(listed[name])
             except TracekitError as error:
                 elements.failure(error)
-                usable = False
-    comparison = _compared(listed) if usable else None
+    for column, side, other in zip(columns, ("base", "test"), ("test", "base"), strict=False):
+        if side in found:
+            with column:
+                elements.describe(found[side], found.get(other), side)
+    comparison = _compared(listed) if len(found) == 2 else None
     pair = None
     if comparison is not None:
         with columns[2]:
@@ -200,12 +203,11 @@ def _window() -> tuple[int, int] | None:
 def _gaps(view: View) -> None:
     if view.pair is None:
         return
-    gaps.threshold()
-    at_least = round((address.number("at_least") or 0) * US)
+    at_least = round(gaps.threshold(address.number("at_least")) * US)
     found = {}
     for side, report, _ in _sides(view):
         path = view.pair.base_path if side == "base" else view.pair.test_path
-        found[side] = None if path is None else pipeline.idle_report(report, at_least_ns=max(at_least, 0), within=path)
+        found[side] = None if path is None else pipeline.idle_report(report, at_least_ns=at_least, within=path)
     gaps.draw(view.pair, view.comparison.regions, found)
 
 

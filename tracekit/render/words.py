@@ -341,7 +341,7 @@ def delta_title(instances: int) -> str:
 def dilation_words(waterfall: Waterfall) -> str:
     """How far tracing stretched each side, and the traced idle time that explains the exposed time."""
     parts = [
-        f"{name.removesuffix('_ns')} {write(base, Unit.NS)} to {write(test, Unit.NS)}"
+        f"{name.removeprefix('wall_gap_').removesuffix('_ns')} {write(base, Unit.NS)} to {write(test, Unit.NS)}"
         for name, base, test in waterfall.idle_parts
     ]
     base, test = (write(side, Unit.RATIO) for side in waterfall.dilation)

@@ -121,7 +121,7 @@ def histogram_charts(found: Mapping[str, Mapping[str, Any] | None]) -> tuple[Dra
         bars = alt.Chart(inline(rows)).mark_bar(cornerRadius=2)
         coded = bars.encode(
             x=x, xOffset=alt.XOffset("side:N", sort=list(SIDE_COLORS)), y=alt.Y(field, title=title),
-            color=side_color(), tooltip=tips,
+            color=side_color(legend=True), tooltip=tips,
         )  # fmt: skip
         return alt.layer(coded).properties(height=280)
 

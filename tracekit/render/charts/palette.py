@@ -53,9 +53,13 @@ INK: Final = "#1A1C23"
 """Text inside bars of these colours."""
 
 
-def side_color() -> alt.Color:
-    """The colour of a side, for a field ``side``."""
-    return alt.Color("side:N", scale=alt.Scale(domain=list(SIDE_COLORS), range=list(SIDE_COLORS.values())), legend=None)
+def side_color(*, legend: bool = False) -> alt.Color:
+    """The colour of a side, for a field ``side``; ``legend`` where nothing else on the chart names the sides."""
+    return alt.Color(
+        "side:N",
+        scale=alt.Scale(domain=list(SIDE_COLORS), range=list(SIDE_COLORS.values())),
+        legend=alt.Legend(orient="top", title=None) if legend else None,
+    )
 
 
 def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import altair as alt
 
 from tracekit.model.report import Waterfall
 from tracekit.model.units import Unit, write
 from tracekit.render.charts.palette import AXIS, CHANGE_COLORS, SIDE_COLORS, US, WORDS, Drawn, inline
+
+_IN_WORDS: Final = "replace(replace(datum.label, /^wall_gap_/, 'gap, '), /_/g, ' ')"
 
 
 def waterfall_chart(waterfall: Waterfall, docs: dict[str, str]) -> Drawn:
@@ -32,7 +34,9 @@ def waterfall_chart(waterfall: Waterfall, docs: dict[str, str]) -> Drawn:
         row["end"] = max(row["from"], row["to"])
     order = [str(row["step"]) for row in rows]
     colors = SIDE_COLORS | CHANGE_COLORS
-    y = alt.Y("step:N", sort=order, title=None, axis=alt.Axis(labelLimit=200, ticks=False, domain=False))
+    y = alt.Y(
+        "step:N", sort=order, title=None, axis=alt.Axis(labelLimit=200, ticks=False, domain=False, labelExpr=_IN_WORDS)
+    )
     bars = (
         alt.Chart(inline(rows))
         .mark_bar(cornerRadius=2, height={"band": 0.7})

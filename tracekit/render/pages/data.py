@@ -77,9 +77,13 @@ def captures(comparison: Comparison) -> None:
             for note in (_coverage(report), *report.notes):
                 if note:
                     st.text(note)
-    with muted("comparison-notes"):
-        for note in comparison.notes:
-            st.text(note)
+    told = {f"{side}: {note}" for side in ("base", "test") for note in getattr(comparison, side).notes}
+    of_both = [note for note in comparison.notes if note not in told]
+    if of_both:
+        st.markdown("**Both together**")
+        with muted("comparison-notes"):
+            for note in of_both:
+                st.text(note)
 
 
 def _coverage(report: Report) -> str:

@@ -29,6 +29,7 @@ _QUESTION: Final = "Did this kernel change help, by how much, and why?"
 _STYLE: Final = """
 .stMainBlockContainer { max-width: 1480px; padding: 4.25rem 3rem 4rem; }
 [data-testid="stTable"] td, [data-testid="stTable"] th { font-variant-numeric: tabular-nums; vertical-align: top; }
+[data-testid="stTable"] [data-testid="stMarkdownContainer"] { max-width: none; }
 [data-testid="stTable"] code { background: none; padding: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
 .stMainBlockContainer code { color: inherit; }
 [data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.7rem; }
@@ -99,11 +100,17 @@ def known_words(value: object) -> str:
     return "unknown" if value is None else str(value)
 
 
-def describe(report: Report, side: str) -> None:
-    """A capture in its own words, beneath its name."""
+def describe(report: Report, other: Report | None, side: str) -> None:
+    """A capture in its own words, beneath its name: from where the other side's words begin to differ."""
+    words = _description(report).split("; ")
+    others = _description(other).split("; ") if other else ()
+    alike = next((at for at, (own, its) in enumerate(zip(words, others, strict=False)) if own != its), 0)
+    say(f"describe-{side}", clipped("; ".join(words[alike:]), _DESCRIBED))
+
+
+def _description(report: Report) -> str:
     capture = report.capture
-    words = capture["description"] or f"{capture['tool']} {capture['tool_version'] or ''}".strip()
-    say(f"describe-{side}", clipped(str(words), _DESCRIBED))
+    return str(capture["description"] or f"{capture['tool']} {capture['tool_version'] or ''}".strip())
 
 
 def waivers(mismatches: Sequence[Mismatch], key: str) -> None:

@@ -31,17 +31,27 @@ _CHILDREN_DRAWN: Final = 12
 """More regions than this would make a chart that nobody reads."""
 
 
-def threshold() -> None:
-    """The filter: nothing is hidden unless a reader asks for it."""
+_LONGEST_US: Final = 1e9
+"""A threshold above this is a mistake."""
+
+
+def threshold(asked: float | None) -> float:
+    """The filter, at what the address asks, in us: nothing is hidden unless a reader wants it. Returns what holds."""
+    state = st.session_state
+    holds = asked if asked is not None and 0 < asked <= _LONGEST_US else None
+    # The field shows what holds, also after a link or the browser's back button.
+    state["threshold"] = holds
+    state["at_least"] = f"{holds:g}" if holds else ""
+
+    def ask() -> None:
+        value = state.get("threshold")
+        state["at_least"] = f"{value:g}" if value else ""
+
     st.number_input(
-        "Leave out gaps shorter than (us)", min_value=0.0, step=1.0, value=None, key="threshold", placeholder="none",
-        on_change=_ask, width=260,
+        "Leave out gaps shorter than (us)", min_value=0.0, max_value=_LONGEST_US, step=1.0, value=None, format="%g",
+        key="threshold", placeholder="none", on_change=ask, width=260,
     )  # fmt: skip
-
-
-def _ask() -> None:
-    value = st.session_state.get("threshold")
-    st.session_state["at_least"] = f"{value:g}" if value else ""
+    return holds or 0.0
 
 
 def draw(pair: RegionPair, pairs: Sequence[RegionPair], found: Mapping[str, Mapping[str, Any] | None]) -> None:
@@ -65,13 +75,26 @@ def _lengths(pair: RegionPair, found: Mapping[str, Mapping[str, Any] | None]) ->
         with column:
             st.altair_chart(chart, width="stretch")
     for side, data in found.items():
-        left = data["filter"] if data else None
-        if left and left["gaps_left_out"]:
+        if data is None:
+            continue
+        say(f"causes-{side}", f"{side}: {_causes(data['parts']) or 'no gap'}")
+        left = data["filter"]
+        if left["gaps_left_out"]:
             say(
                 f"left-out-{side}",
                 f"{side}: the threshold leaves out {left['gaps_left_out']:,} gaps, "
-                f"{write(left['gap_left_out_ns'], Unit.NS)} of idle time.",
+                f"{write(left['gap_left_out_ns'], Unit.NS)} of idle time. The medians below are over every gap.",
             )
+
+
+def _causes(parts: Mapping[str, int | None]) -> str:
+    """The gap parts of all gaps that count, the largest first."""
+    known = sorted(((value, name) for name, value in parts.items() if value), reverse=True)
+    return " · ".join(f"{_part(name)} {write(value, Unit.NS)}" for value, name in known)
+
+
+def _part(name: str) -> str:
+    return name.removeprefix("gap_").removesuffix("_ns")
 
 
 def _longest(found: Mapping[str, Mapping[str, Any] | None]) -> None:
@@ -80,7 +103,7 @@ def _longest(found: Mapping[str, Mapping[str, Any] | None]) -> None:
         rows = [
             [
                 write(gap["gap_ns"], Unit.NS),
-                prose(max(gap["parts"], key=lambda name: gap["parts"][name]).removeprefix("gap_").removesuffix("_ns")),
+                prose(_part(max(gap["parts"], key=lambda name: gap["parts"][name]))),
                 literal(clipped(gap["ended_by"], 160)),
                 literal(path_words(gap["path"] or ())),
                 literal(", ".join(map(_call, gap["calls"]))),

@@ -8,11 +8,13 @@ import pandas as pd
 import streamlit as st
 
 from tracekit.model.report import KernelMatch, KernelTotal, RegionPair
-from tracekit.model.units import Unit, write
+from tracekit.model.units import MISSING, Unit, write
 from tracekit.render.pages.elements import in_words, instances, literal, prose, say, section, table
 
 _US: Final = 1000
 _ROW: Final = 35
+_COUNTS: Final = ("base_count", "test_count")
+_TIMES: Final = ("base_busy_ns", "test_busy_ns", "difference_ns")
 _WORDS: Final = {
     "same": "same name", "renamed": "renamed", "replaced": "replaced", "only_base": "only in the base",
     "only_test": "only in the test",
@@ -34,23 +36,27 @@ def draw(pair: RegionPair) -> None:
     shown = frame[frame["kernel"].str.contains(text, case=False, regex=False)] if text else frame
     number = st.column_config.NumberColumn
     st.dataframe(
-        shown, key="kernel-table", hide_index=True, width="stretch", height=min(len(shown) + 1, 22) * _ROW + 3,
+        shown.assign(**{name: shown[name] / _US for name in _TIMES}), key="kernel-table", hide_index=True,
+        width="stretch", height=min(len(shown) + 1, 22) * _ROW + 3, placeholder=MISSING,
         column_config={
-            "kernel": st.column_config.TextColumn(width="large"),
-            "base busy": number("base busy (us)", format="%.1f"),
-            "test busy": number("test busy (us)", format="%.1f"),
-            "difference": number("difference (us)", format="%+.1f"),
+            "kernel": st.column_config.TextColumn(width=520),
+            "group": number(width=60),
+            "base_count": number("base count", format="localized"),
+            "test_count": number("test count", format="localized"),
+            "base_busy_ns": number("base busy (us)", format="%.1f"),
+            "test_busy_ns": number("test busy (us)", format="%.1f"),
+            "difference_ns": number("difference (us)", format="%+.1f"),
         },
     )  # fmt: skip
-    say("matched", f"{len(shown):,} of {len(frame):,} kernels; a group is what replaced what.")
-    st.download_button("Download CSV", _csv(shown), "kernels.csv", "text/csv", on_click="ignore", key="kernels-csv")
+    say(
+        "matched",
+        f"{len(shown):,} of {len(frame):,} kernels; a group is what replaced what, and a dash a side that has none of "
+        "that name.",
+    )
+    st.download_button(
+        "Download CSV", shown.to_csv(index=False), "kernels.csv", "text/csv", on_click="ignore", key="kernels-csv"
+    )
     _groups(pair)
-
-
-def _csv(frame: pd.DataFrame) -> str:
-    return frame.rename(
-        columns={"base busy": "base_busy_us", "test busy": "test_busy_us", "difference": "difference_us"}
-    ).to_csv(index=False)
 
 
 def _frame(pair: RegionPair) -> pd.DataFrame:
@@ -63,23 +69,22 @@ def _frame(pair: RegionPair) -> pd.DataFrame:
         if paired:
             lines = [(match.base[0], match.test[0])]
         rows += [_line(number, match, *line) for line in lines]
-    return pd.DataFrame(rows)
+    return pd.DataFrame(rows).astype(dict.fromkeys((*_COUNTS, *_TIMES), "Int64"))
 
 
 def _line(number: int, match: KernelMatch, base: KernelTotal | None, test: KernelTotal | None) -> dict[str, object]:
     known = base or test
     assert known is not None
     renamed = base is not None and test is not None and base.name != test.name
-    busy = [one.busy_ns / _US if one and one.busy_ns is not None else None for one in (base, test)]
     return {
         "kernel": f"{base.name} → {test.name}" if renamed and base and test else known.name,
         "group": number,
         "match": _WORDS[match.match],
-        "base count": base.count if base else None,
-        "test count": test.count if test else None,
-        "base busy": busy[0],
-        "test busy": busy[1],
-        "difference": delta / _US if base and test and (delta := match.busy_delta_ns) is not None else None,
+        "base_count": base.count if base else None,
+        "test_count": test.count if test else None,
+        "base_busy_ns": base.busy_ns if base else None,
+        "test_busy_ns": test.busy_ns if test else None,
+        "difference_ns": match.busy_delta_ns if base and test else None,
     }
 
 
@@ -91,7 +96,7 @@ def _groups(pair: RegionPair) -> None:
             how = f", equal by the rules {', '.join(match.rules)}" if match.rules else ""
             st.markdown(
                 f"**{match.match.capitalize()}**: {_count(match.base)} of the base by {_count(match.test)} of the test"
-                f"{prose(how)}"
+                f"{prose(how)}; busy time {write(match.busy_delta_ns, Unit.NS, signed=True)}"
             )
             for column, (side, totals) in zip(st.columns(2, gap="large"), sides, strict=True):
                 with column:
