@@ -199,6 +199,22 @@ def open_page(contexts: dict[str, Any]) -> Iterator[Callable[..., Page]]:
         assert page.problems == []
 
 
+@pytest.fixture
+def odd(nsys: Callable[..., Any], samples: Path, tmp_path: Path) -> Path:
+    """Traces that lack something, and one with twenty devices."""
+    nsys(file="no_nvtx.sqlite").gpu().launch((10, 20), (30, 40)).launch((50, 60), (70, 90)).write()
+    nsys(file="no_device.sqlite").range(0, 100, "step").write()
+    many = nsys(file="many.sqlite")
+    for device in range(20):
+        many.gpu(id=device)
+    many.range(0, 10_000, "step")
+    for device in range(20):
+        many.launch((100 * device, 100 * device + 10), (100 * device + 200, 100 * device + 260), device=device)
+    many.write()
+    shutil.copy(samples / "decode_fused" / "cold.ncu.csv", tmp_path / "counters.csv")
+    return tmp_path
+
+
 class Expected:
     """What the page must show of a comparison: the figures of the command line's JSON, as they are written."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from playwright.sync_api import TimeoutError
 
@@ -173,14 +174,17 @@ def test_a_good_and_a_broken_file_are_uploaded(
     whole = (samples / "decode_fused" / "timeline.sqlite").read_bytes()
     (tmp_path / "mine.sqlite").write_bytes(whole)
     (tmp_path / "cut.sqlite").write_bytes(whole[: len(whole) // 2])
+    counters = SAMPLES / "swiglu_t1_one_kernel_spilling" / "spilling.ncu-rep"
     page.tab.locator(".st-key-upload input[type=file]").set_input_files(
-        [tmp_path / "mine.sqlite", tmp_path / "cut.sqlite"]
+        [tmp_path / "mine.sqlite", tmp_path / "cut.sqlite", counters]
     )
     alert = page.tab.locator("[data-testid=stAlert]")
     alert.wait_for()
     for word in ("Cannot use cut.sqlite", "expected: ", "found: ", "remedy: "):
         assert word in alert.text_content()
-    assert "mine.sqlite" in page.tab.locator(".st-key-muted-uploaded").text_content()
+    uploaded = page.tab.locator(".st-key-muted-uploaded").text_content()
+    assert "mine.sqlite" in uploaded
+    assert "spilling.ncu-rep" in uploaded
     page.choose("test", "uploaded: mine.sqlite")
     page.wait_for_address("test=uploaded")
     page.part("Overview")
@@ -206,6 +210,41 @@ def test_what_is_taken_away_is_what_the_command_writes(
     assert "Fusion helped decode" in found["HTML report"]
     assert found["CSV of regions"].splitlines()[0].startswith("path,")
     assert len(found["CSV of regions"].splitlines()) > 100
+
+    page.part("Kernels")
+    with page.tab.expect_download() as download:
+        page.tab.get_by_role("button", name="Download CSV").click()
+    rows = pd.read_csv(download.value.path())
+    groups = want.pair(ROOT)["kernels"]
+    for side in ("base", "test"):
+        totals = [kernel for group in groups for kernel in group[side]]
+        for name in ("count", "busy_ns"):
+            assert rows[f"{side}_{name}"].sum() == sum(kernel[name] for kernel in totals)
+    assert rows["kernel"].nunique() == len({kernel["name"] for g in groups for kernel in (*g["base"], *g["test"])})
+
+
+def test_a_chart_is_taken_away_by_keyboard(open_page: Callable[..., Any], dashboard: Callable[..., str]) -> None:
+    page = open_page(f"{dashboard()}/?page=gaps")
+    page.tab.locator("[data-testid=stVegaLiteChart] :is(svg, canvas)").first.wait_for()
+    button = page.tab.get_by_role("button", name="Download as PNG").first
+    button.focus()
+    with page.tab.expect_download() as download:
+        page.tab.keyboard.press("Enter")
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("name", ["no_nvtx.sqlite", "no_device.sqlite", "many.sqlite", "counters.csv"])
+def test_no_trace_breaks_a_part_in_the_browser(
+    open_page: Callable[..., Any], dashboard: Callable[..., str], odd: Path, name: str
+) -> None:
+    page = open_page(f"{dashboard(str(odd))}/?base={name}&test={name}")
+    for part in PARTS.values():
+        page.part(part.title)
+        assert page.tab.locator("[data-testid=stException]").count() == 0
+        assert page.tab.locator(".stMainBlockContainer").text_content()
+    ARTIFACTS.mkdir(exist_ok=True)
+    page.part("Gaps")
+    page.tab.screenshot(path=ARTIFACTS / f"gaps-{Path(name).stem}.png")
 
 
 def test_a_deep_link_opens_the_window_that_was_looked_at(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from streamlit.testing.v1 import AppTest
 from tracekit import pipeline
 from tracekit.app.page import PARTS
 from tracekit.model.units import Unit, write
+from tracekit.render.charts.gaps import histogram_charts
 from tracekit.render.json import show_json
 
 ROOT = Path(__file__).parents[2]
@@ -74,7 +74,8 @@ def test_another_part_is_chosen_in_the_first_row(open_part: Callable[..., AppTes
 @pytest.mark.parametrize(
     "query",
     [
-        {"page": "../../etc"}, {"at_least": "nan"}, {"at_least": "1e400"}, {"base_instance": "-1"},
+        {"page": "../../etc"}, {"at_least": "nan"}, {"at_least": "1e400"}, {"at_least": "-3"},
+        {"at_least": "9e17"}, {"base_instance": "-1"},
         {"test_instance": "10000000"}, {"colour": "x"},
         {"from": "x", "to": "y"}, {"from": "5", "to": "1"}, {"from": "-1e30", "to": "1e30"}, {"launch": "base:99999"},
         {"series": "<script>"}, {"region": "a" * 5000}, {"base": "/etc/passwd"},
@@ -103,7 +104,32 @@ def test_gaps_are_those_of_the_command(open_part: Callable[..., AppTest], sample
     assert len(shown[0]) == 5
     left = told["filter"]
     assert f"leaves out {left['gaps_left_out']:,} gaps, {write(left['gap_left_out_ns'], Unit.NS)}" in said(app)
-    assert "leaves out" not in said(open_part("gaps", region=region)), "nothing is hidden by default"
+    causes = sorted(((value, name) for name, value in told["parts"].items() if value), reverse=True)
+    words = [f"{name.removeprefix('gap_').removesuffix('_ns')} {write(value, Unit.NS)}" for value, name in causes]
+    assert f"base: {' · '.join(words)}" in said(app)
+    assert app.number_input(key="threshold").value == 5, "the field shows what the link asks"
+    app.number_input(key="threshold").set_value(None).run()
+    assert not app.exception
+    assert "at_least" not in app.query_params
+    assert "leaves out" not in said(app), "nothing is hidden by default"
+
+
+def test_the_histogram_is_that_of_the_command(samples: Path, tracekit: Any) -> None:
+    sides = {}
+    for side, name in (("base", "decode_unfused"), ("test", "decode_fused")):
+        code, out, err = tracekit("gaps", samples / name, "--format", "json")
+        assert code == 0, err
+        sides[side] = json.loads(out)
+    charts = histogram_charts(sides)
+    assert charts is not None
+    for chart in charts:
+        (bars,) = chart.to_dict()["datasets"].values()
+        for side, data in sides.items():
+            drawn = {bar["from"]: (bar["gaps"], round(bar["us"] * 1000)) for bar in bars if bar["side"] == side}
+            known = {row["from_ns"]: (row["gaps"], row["gap_ns"]) for row in data["histogram"]}
+            assert {low: known[low] for low in drawn} == drawn
+            assert all(known[low] == (0, 0) for low in known.keys() - drawn.keys()), "only empty ends are left out"
+    assert histogram_charts({"base": None, "test": None}) is None
 
 
 def test_memory_shows_every_kind_beside_its_bounds(open_part: Callable[..., AppTest]) -> None:
@@ -177,29 +203,21 @@ def test_kernels_are_searched_by_any_part_of_their_names(
     assert len(frame) == sum(
         1 if group["match"] == "same" else len(group["base"]) + len(group["test"]) for group in groups
     )
-    assert frame["base count"].sum() == sum(kernel["count"] for group in groups for kernel in group["base"])
+    for side in ("base", "test"):
+        totals = [kernel for group in groups for kernel in group[side]]
+        assert frame[f"{side}_count"].sum() == sum(kernel["count"] for kernel in totals)
+        assert frame[f"{side}_busy_ns"].sum() * 1000 == pytest.approx(sum(kernel["busy_ns"] for kernel in totals))
+    assert frame["test_count"].isna().any(), "a kernel that a side has not is missing there, not zero"
     app.text_input(key="search").set_value("ADD_RMS").run()
     found = app.dataframe[0].value
     assert 0 < len(found) < len(frame)
     assert found["kernel"].str.contains("add_rms").all()
+    assert app.query_params["search"] == "ADD_RMS"
+    linked = open_part("kernels", search="ADD_RMS")
+    assert linked.text_input(key="search").value == "ADD_RMS"
+    assert linked.dataframe[0].value.equals(found)
     app.text_input(key="search").set_value("[").run()
     assert not app.exception
-
-
-@pytest.fixture
-def odd(nsys: Callable[..., Any], samples: Path, tmp_path: Path) -> Path:
-    """Traces that lack something, and one with twenty devices."""
-    nsys(file="no_nvtx.sqlite").gpu().launch((10, 20), (30, 40)).launch((50, 60), (70, 90)).write()
-    nsys(file="no_device.sqlite").range(0, 100, "step").write()
-    many = nsys(file="many.sqlite")
-    for device in range(20):
-        many.gpu(id=device)
-    many.range(0, 10_000, "step")
-    for device in range(20):
-        many.launch((100 * device, 100 * device + 10), (100 * device + 200, 100 * device + 260), device=device)
-    many.write()
-    shutil.copy(samples / "decode_fused" / "cold.ncu.csv", tmp_path / "counters.csv")
-    return tmp_path
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -225,14 +243,15 @@ def test_an_upload_is_kept_and_chosen_by_name(samples: Path, monkeypatch: pytest
     state: dict[str, Any] = {}
     monkeypatch.setattr(st, "session_state", state)
     whole = (samples / "decode_fused" / "cold.ncu.csv").read_bytes()
-    traces.take([File("../../../etc/x y.csv", whole), File("cut.sqlite", b"SQLite format 3\0" + b"x" * 50)])
+    broken = b"SQLite format 3\0" + b"x" * 50
+    traces.take([File("../../../etc/x y.csv", whole), File("cut.sqlite", broken), File("run.qdstrm", b"x")])
     known = traces.listed(samples)
     good, cut = known["uploaded: x_y.csv"], known["uploaded: cut.sqlite"]
     assert good.parent.parent == cut.parent.parent == Path(state["upload_folder"].name)
     assert "decode_fused" in known
     assert traces.report(good).regions
-    (error,) = traces.problems(known, ["uploaded: cut.sqlite", "uploaded: x_y.csv"])
-    assert "cut.sqlite" in str(error)
+    assert not any("qdstrm" in name for name in known), "no other program is started for an upload"
+    assert [error.source.rpartition("/")[2] for error in traces.problems()] == ["run.qdstrm", "cut.sqlite"]
     folder = Path(state["upload_folder"].name)
     state["upload_folder"].cleanup()
     assert not folder.exists()

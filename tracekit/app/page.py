@@ -66,7 +66,7 @@ def main() -> None:
                 remedy="capture a bundle into it, then reload this page; or upload a file",
             )
         )
-        data.upload(traces.take)
+        _upload()
     else:
         _chosen(folder, listed, part)
     address.write()
@@ -104,7 +104,7 @@ def _chosen(folder: Path, listed: Mapping[str, Path], part: Part) -> None:
     if comparison is not None:
         part.draw(View(folder, listed, comparison, pair))
     elif part is PARTS["data"]:
-        data.upload(traces.take)
+        _upload()
 
 
 def _compared(listed: Mapping[str, Path]) -> Comparison | None:
@@ -242,9 +242,7 @@ def _kernels(view: View) -> None:
 
 def _data(view: View) -> None:
     comparison = view.comparison
-    data.upload(traces.take)
-    for error in traces.problems(view.listed, list(traces.uploads())):
-        elements.failure(error)
+    _upload()
     main_pair = pipeline.main_region(comparison)
     data.exports(
         html=lambda: diff_html(comparison, pipeline.findings(comparison), main_pair),
@@ -252,6 +250,12 @@ def _data(view: View) -> None:
         csv=lambda: comparison.frame("regions").map(plain).to_csv(index=False),
     )
     data.captures(comparison)
+
+
+def _upload() -> None:
+    data.upload(traces.take)
+    for error in traces.problems():
+        elements.failure(error)
 
 
 def _sides(view: View) -> list[tuple[str, Report, Path]]:

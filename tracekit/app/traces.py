@@ -13,9 +13,12 @@ from typing import Any, Final
 import streamlit as st
 
 from tracekit import pipeline
-from tracekit.errors import TracekitError
+from tracekit.errors import InputError, TracekitError
 from tracekit.model.report import Comparison, Matrix, Report
 from tracekit.model.timeline import Source
+
+ACCEPTED: Final = (".sqlite", ".ncu-rep", ".csv")
+"""The files that a reader may upload: those that are read as they are, by no other program."""
 
 UPLOADED: Final = "uploaded: "
 """Stands before the name of an uploaded file, so that it is never taken for one of the folder."""
@@ -36,7 +39,18 @@ def uploads() -> dict[str, Path]:
 
 
 def take(files: Sequence[Any]) -> None:
-    """Keeps uploaded files in a folder of this session alone, which goes with it."""
+    """Keeps uploaded files in a folder of this session alone, which goes with it; refuses those of other kinds."""
+    st.session_state["upload_refused"] = [
+        InputError(
+            file.name,
+            expected=f"a name that ends in {', '.join(ACCEPTED)}",
+            found="another kind of file",
+            remedy="export a report of Nsight Systems: nsys export --type sqlite FILE",
+        )
+        for file in files
+        if Path(file.name).suffix.lower() not in ACCEPTED
+    ]
+    files = [file for file in files if Path(file.name).suffix.lower() in ACCEPTED]
     if "upload_folder" not in st.session_state:
         st.session_state["upload_folder"] = tempfile.TemporaryDirectory(prefix="tracekit-upload-")
     folder = Path(st.session_state["upload_folder"].name)
@@ -75,12 +89,12 @@ def warm(folder: Path, usual: Callable[[Mapping[str, Path]], Mapping[str, str]])
             comparison(known[pair["base"]], known[pair["test"]], ())
 
 
-def problems(traces: Mapping[str, Path], names: Sequence[str]) -> list[TracekitError]:
-    """The errors of those traces that cannot be used."""
-    found = []
-    for name in names:
+def problems() -> list[TracekitError]:
+    """The errors of the uploads that cannot be used, and of those that were refused last."""
+    found: list[TracekitError] = list(st.session_state.get("upload_refused", ()))
+    for path in uploads().values():
         try:
-            report(traces[name])
+            report(path)
         except TracekitError as error:
             found.append(error)
     return found

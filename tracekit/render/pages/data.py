@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any
 
 import streamlit as st
 
 from tracekit.model.report import Comparison, Report
 from tracekit.render.pages.elements import literal, muted, say, section, table
-
-TYPES: Final = ("sqlite", "ncu-rep", "csv")
 
 
 def upload(take: Callable[[Sequence[Any]], None]) -> None:
@@ -29,8 +27,8 @@ def upload(take: Callable[[Sequence[Any]], None]) -> None:
 
     with st.container(key="upload"):
         st.file_uploader(
-            "Files", type=list(TYPES), accept_multiple_files=True, key=_key(), on_change=taken,
-            label_visibility="collapsed",
+            # Streamlit's own check of types knows no extension with a dash, such as Nsight Compute's.
+            "Files", accept_multiple_files=True, key=_key(), on_change=taken, label_visibility="collapsed",
         )  # fmt: skip
     known = st.session_state.get("uploads", {})
     if known:

@@ -19,6 +19,7 @@ from tracekit.render.pages.elements import (
     in_words,
     known_or_zero,
     literal,
+    muted,
     path_words,
     prose,
     say,
@@ -74,17 +75,16 @@ def _lengths(pair: RegionPair, found: Mapping[str, Mapping[str, Any] | None]) ->
     for column, chart in zip(st.columns(2, gap="large"), charts, strict=True):
         with column:
             st.altair_chart(chart, width="stretch")
-    for side, data in found.items():
-        if data is None:
-            continue
-        say(f"causes-{side}", f"{side}: {_causes(data['parts']) or 'no gap'}")
-        left = data["filter"]
-        if left["gaps_left_out"]:
-            say(
-                f"left-out-{side}",
-                f"{side}: the threshold leaves out {left['gaps_left_out']:,} gaps, "
-                f"{write(left['gap_left_out_ns'], Unit.NS)} of idle time. The medians below are over every gap.",
-            )
+    known = {side: data for side, data in found.items() if data is not None}
+    with muted("lengths"):
+        for side, data in known.items():
+            st.text(f"{side}: {_causes(data['parts']) or 'no gap'}")
+        for side, data in known.items():
+            if (left := data["filter"])["gaps_left_out"]:
+                st.text(
+                    f"{side}: the threshold leaves out {left['gaps_left_out']:,} gaps, "
+                    f"{write(left['gap_left_out_ns'], Unit.NS)} of idle time. The medians below are over every gap."
+                )
 
 
 def _causes(parts: Mapping[str, int | None]) -> str:
