@@ -146,7 +146,8 @@ def _adopt(bundle: Path, report: Path | None) -> None:
     told["capture_id"] = bundle.name
     if bundle.parent.name.endswith("_repeats"):
         for name in ("bench", "quality"):
-            (bundle / told.pop(name)["file"]).unlink()
+            if entry := told.pop(name, None):
+                (bundle / entry["file"]).unlink()
     if report is not None and report.is_file():
         shutil.copyfile(report, bundle / report.name)
         digest = hashlib.sha256(report.read_bytes()).hexdigest()

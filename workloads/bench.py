@@ -9,6 +9,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,7 @@ def document(workload: Workload, samples: list[Sample], shared: dict[str, Any]) 
     """What ``bench.json`` holds."""
     return {
         "schema_version": 1,
+        "run": uuid.uuid4().hex,
         "unit": "us",
         "workload": workload.name,
         "baseline": workload.baseline,

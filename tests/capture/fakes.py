@@ -103,7 +103,7 @@ log.write_text("==PROF== Connected to process 1\\n"
 """
 
 WORKLOADS = """
-import json, os, sys
+import json, os, sys, uuid
 verb, rest = sys.argv[1], sys.argv[2:]
 shapes = [{"name": "small", "tokens": 1}, {"name": "large", "tokens": 2048}]
 if verb == "list":
@@ -134,9 +134,11 @@ if verb == "run":
         json.dump(record, file)
 elif verb == "bench":
     samples = [{"variant": v, "process": p, "block": 0, "order": 0, "phase": "iter", "protocol": "synchronized",
-                "latency_us": 10.0} for p in range(3) for v in option("--variants").split(",")]
+                "latency_us": (10.0 if v == "fused" else 20.0) + p * p} for p in range(12) for v in option("--variants").split(",")]
+    for each in samples:
+        each["block"] = each["process"]
     with open(option("-o"), "w") as file:
-        json.dump({"schema_version": 1, "unit": "us", "samples": samples}, file)
+        json.dump({"schema_version": 1, "run": str(uuid.uuid4()), "unit": "us", "samples": samples}, file)
 elif verb == "quality":
     with open(option("-o"), "w") as file:
         json.dump({"schema_version": 1, "checks": [{"check": "relative L2", "reference": "float64", "error": 1e-4,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tracekit.model.manifest import CONDITIONS, Manifest
-from tracekit.pipeline import report
+from tracekit.pipeline import diff, report
 
 NAME = "fake-unfused-small-r1"
 
@@ -368,3 +368,54 @@ def test_any_shape_that_the_workload_takes_can_be_captured(capture):
     code, out, _ = capture("--shapes", "t7")
     assert code == 0, out
     assert bundles() == ["fake-unfused-t7-r1"]
+
+
+def test_another_program_of_the_same_name_is_another_capture(run, tools):
+    """Else a comparison of before and after would be one of before with itself."""
+    Path("serve.py").write_text("")
+    program = (sys.executable, "serve.py")
+    assert run("-o", "out", "--tool", "nsys", "--", *program, "--no-fuse")[0] == 0
+    code, _, err = run("-o", "out", "--tool", "nsys", "--", *program, "--fuse")
+    assert code == 2
+    assert "captured with other settings" in err
+    assert "no-fuse" not in Path("out", bundles()[0], "manifest.json").read_text(), "arguments may be secrets"
+    code, out, _ = run("-o", "out", "--tool", "nsys", "--", *program, "--no-fuse")
+    assert (code, "1 kept" in out) == (0, True)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        ("--clock-control", "base"), ("--counter-iterations", "3"), ("--region", "layer1"), ("--skip", "1"),
+        ("--count", "2"), ("--seed", "7"), ("--condition", "batch=2"), ("--kinds", "cold"), ("--metrics", "traffic"),
+    ],
+)  # fmt: skip
+def test_whatever_changes_a_bundle_makes_it_another(capture, tools, changed):
+    assert capture("--tool", "both")[0] == 0
+    code, _, err = capture("--tool", "both", *changed)
+    assert code == 2
+    assert "captured with other settings" in err
+
+
+def runs() -> dict[str, str]:
+    """The run of the bench that each bundle holds."""
+    return {name: json.loads(Path("out", name, "bench.json").read_text())["run"] for name in bundles()}
+
+
+def test_a_resumed_set_goes_on_with_its_bench(run, tools):
+    both = ("fake", "-o", "out", "--variants", "unfused,fused", "--tool", "nsys", "--blocks", "3")
+    assert run(*both)[0] == 0
+    before = runs()
+    shutil.rmtree(Path("out", bundles()[0]))
+    assert run(*both)[0] == 0
+    assert runs() == before
+    assert len(set(before.values())) == 1
+
+
+def test_samples_that_were_not_interleaved_are_not_paired(run, tools):
+    for variant in ("unfused", "fused"):
+        assert run("fake", "-o", "out", "--variants", variant, "--tool", "nsys", "--blocks", "3")[0] == 0
+    assert len(set(runs().values())) == 2
+    compared = diff(*(Path("out", f"fake-{variant}-small-r1") for variant in ("unfused", "fused")))
+    assert compared.latency["synchronized"].estimate.method != "paired"
+    assert any("two runs of the bench" in note for note in compared.notes)

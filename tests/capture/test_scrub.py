@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -96,3 +97,23 @@ sys.exit(main(["--help"]) or 0)
     ended = subprocess.run([sys.executable, "-S", "-c", program], cwd=ROOT, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stderr
     assert "usage" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["/home/alice/my models/ckpt", "~/ckpt", "/root", "C:\\\\Users\\\\alice\\\\ckpt", "served from /home/alice/x"],
+)
+def test_conditions_hold_no_paths_either(value: str, tmp_path: Path) -> None:
+    """`--condition model=PATH` is what a user would write."""
+    source, target = tmp_path / "bundle", tmp_path / "out"
+    shutil.copytree(ROOT / "tests/captures/decode_fused", source)
+    told = json.loads((source / "manifest.json").read_text())
+    told["conditions"]["model"] = value
+    (source / "manifest.json").write_text(json.dumps(told))
+    ended = tracekit("scrub", source, "-o", target)
+    assert ended.returncode == 0, ended.stderr
+    left = json.loads((target / "manifest.json").read_text())["conditions"]
+    assert "alice" not in left["model"]
+    assert "ckpt" not in left["model"]
+    assert "root" not in left["model"]
+    assert left["dtype"] == told["conditions"]["dtype"]

@@ -48,7 +48,9 @@ def _by_protocol(bench: pd.DataFrame, phase: str | None) -> list[Latency]:
         blocks = tuple(None if pd.isna(block) else int(block) for block in processes["block"].first())
         clocks = rows["sm_clock_mhz"].dropna()
         clock = float(clocks.median()) if len(clocks) else None
+        runs = rows["run"].dropna().astype(object).unique().tolist()
+        run = str(runs[0]) if len(runs) == 1 else None
         out.append(
-            Latency(str(protocol), len(samples), median, p20, p80, tuple(samples.tolist()), blocks, clock, phase)
+            Latency(str(protocol), len(samples), median, p20, p80, tuple(samples.tolist()), blocks, clock, phase, run)
         )
     return out

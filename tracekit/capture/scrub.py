@@ -45,6 +45,8 @@ RANGE_TYPES: Final = "(59, 60, 70, 71, 75, 76)"
 
 _UUID: Final = re.compile(r"\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b")
 _PATH: Final = re.compile(r"(?<![\w./@])(?:~|/[\w.+@%=-]+)(?:/[\w.+@%=-]*)+|\b[A-Za-z]:\\[^\s\"']+")
+_WHOLE_PATH: Final = re.compile(r"(~|\.{1,2})?/|~$|[A-Za-z]:\\|\\\\")
+"""How a text begins that is a path and nothing else."""
 _PRIVATE_KEYS: Final = re.compile(
     r"host|user|home|cwd|folder|directory|path|argv|command|cmdline|environ|uuid|serial", re.IGNORECASE
 )
@@ -197,7 +199,7 @@ def _bundle(source: Path, target: Path, removed: Removed) -> None:
     clean = replace(
         manifest,
         description=_text(manifest.description, removed) if manifest.description else None,
-        conditions=manifest.conditions,
+        conditions=_json(dict(manifest.conditions), removed),
         environment=_json(dict(manifest.environment), removed),
         ran=_json(dict(manifest.ran), removed),
         timeline=one(manifest.timeline), counters=kept, bench=one(manifest.bench), quality=one(manifest.quality),
@@ -233,6 +235,9 @@ def _json(data: Any, removed: Removed) -> Any:
 
 
 def _text(text: str, removed: Removed) -> str:
+    if _WHOLE_PATH.match(text):  # Whatever it holds: a folder's name may have spaces.
+        removed.add("paths in JSON")
+        return _PLACEHOLDER
     text, paths = _PATH.subn(_PLACEHOLDER, text)
     text, uuids = _UUID.subn(lambda found: pseudonym(found[0]), text)
     removed.add("paths in JSON", paths)

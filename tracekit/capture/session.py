@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import importlib.metadata
 import json
 import os
@@ -202,7 +203,8 @@ class _Session:
         extras = [shape for shape in self.shapes if missing] if request.workload else []
         self.observer.begin(len(planned) + len(extras) * (1 + request.quality))
         with tempfile.TemporaryDirectory(prefix="tracekit-") as scratch:
-            made = {shape: self._bench_and_quality(shape, Path(scratch)) for shape in extras}
+            kept = [target for target in wanted if target.name in outcomes]
+            made = {shape: self._bench_and_quality(shape, kept, Path(scratch)) for shape in extras}
             try:
                 self._steps(planned, made, outcomes)
             finally:
@@ -262,13 +264,21 @@ class _Session:
     def _settings(self, target: Target) -> dict[str, Any]:
         """What a bundle depends on besides its name; recorded, so that another request does not keep it."""
         request = self.request
-        out: dict[str, Any] = {"trace": list(request.trace), "window": str(self.window)}
+        out: dict[str, Any] = {"trace": list(request.trace), "window": str(self.window), "seed": request.seed}
         if self.ncu and target.repeat <= self.counter_repeats:
-            out |= {"counters": [str(kind) for kind in request.kinds], "metrics": list(request.metrics)}
+            out |= {
+                "counters": [str(kind) for kind in request.kinds], "metrics": list(request.metrics),
+                "region": request.region, "skip": request.skip, "count": request.count,
+                "clock_control": request.clock_control, "counter_iterations": request.counter_iterations,
+            }  # fmt: skip
         if request.workload:
             out |= {"dtype": request.dtype, "iterations": request.iterations}
         else:
-            out["program"] = Path(request.command[0]).name
+            # Told apart by what it was given, without telling it: arguments may be secrets.
+            given = hashlib.sha256("\0".join(request.command).encode("utf-8", "surrogateescape")).hexdigest()
+            out |= {"program": Path(request.command[0]).name, "program_sha256": given}
+        if request.conditions:
+            out["conditions"] = dict(request.conditions)
         if request.graphs:
             out |= {"graphs": str(request.graphs), "with_construction": request.with_construction}
         return out
@@ -469,16 +479,50 @@ class _Session:
         except importlib.metadata.PackageNotFoundError:
             return None
 
-    def _bench_and_quality(self, shape: str | None, scratch: Path) -> list[Path]:
+    def _processes(self) -> int:
+        """Fresh processes of the bench, since the process is the unit of repetition; 0 for blocks in one."""
+        request = self.request
+        if request.processes is None:
+            return request.repeats if request.repeats > 1 else 0
+        return request.processes
+
+    def _bench_options(self) -> list[str]:
+        """How the bench is run; empty where it is not."""
+        processes = self._processes()
+        if not self.request.blocks:
+            return []
+        return ["--processes", str(processes)] if processes else ["--blocks", str(self.request.blocks)]
+
+    def _kept_bench(self, shape: str | None, kept: Sequence[Target]) -> Path | None:
+        """The bench of a kept bundle of that shape, where it has every variant as often as asked.
+
+        A resumed set goes on with it: samples of another run would not be interleaved with those that are there.
+        """
+        asked = self._processes() or self.request.blocks
+        for target in kept:
+            path = self.request.output / target.name / "bench.json"
+            try:
+                samples = json.loads(path.read_text("utf-8"))["samples"]
+                times = {
+                    name: len({(s["process"], s["block"]) for s in samples if s["variant"] == name})
+                    for name in self.variants
+                }
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if target.shape == shape and all(count >= asked for count in times.values()):
+                return path
+        return None
+
+    def _bench_and_quality(self, shape: str | None, kept: Sequence[Target], scratch: Path) -> list[Path]:
         """bench.json and quality.json of all variants at one shape; advice where one of them cannot be made."""
         request, made = self.request, []
         common = ["--variants", ",".join(map(str, self.variants)), "--shapes", str(shape), "--dtype", request.dtype]
         graph = "--graph" if request.graphs else "--no-graph"
-        processes = request.processes
-        if processes is None:  # A process is the unit of repetition: one alone settles nothing.
-            processes = request.repeats if request.repeats > 1 else 0
-        how = ["--processes", str(processes)] if processes else ["--blocks", str(request.blocks)]
-        wanted = {"bench": [*common, *how, graph, "--seed", str(request.seed)]} if request.blocks else {}
+        how = self._bench_options()
+        wanted = {"bench": [*common, *how, graph, "--seed", str(request.seed)]} if how else {}
+        if wanted and (there := self._kept_bench(shape, kept)):
+            made.append(there)
+            del wanted["bench"]
         if request.quality:
             wanted["quality"] = common
         for what, options in wanted.items():
@@ -487,7 +531,7 @@ class _Session:
             folder.mkdir()
             path = folder / f"{what}.json"
             command = [request.python, "-m", "workloads", what, str(request.workload), *options, "-o", str(path)]
-            limit_s = request.limit_s * max(1, processes)
+            limit_s = request.limit_s * max(1, self._processes())
             ended = process.run(command, limit_s=limit_s, environment=self.environment)
             if path.is_file() and (ended.code == 0 or what == "quality"):
                 made.append(path)

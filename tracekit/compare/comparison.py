@@ -67,6 +67,11 @@ def compare(
             f"Untraced latency rests on as few as {fewest} processes a side; fewer than {ENOUGH} cannot settle a small "
             "difference."
         )
+    if any(_of_two_runs(entry, other) for entry in base.latency for other in test.latency):
+        notes.append(
+            "Untraced samples are of two runs of the bench, not interleaved with each other: they are not paired. "
+            "Capture both variants at once."
+        )
     notes += [*quality_notes("base", base), *quality_notes("test", test), *_differing_clocks(base, test)]
     wrong = computes_wrong(test)
     drift = drift_control(base, test)
@@ -227,7 +232,8 @@ def _estimated(base: Mapping[_Key, Latency], test: Mapping[_Key, Latency], wrong
     for protocol in dict.fromkeys((*base, *test)):
         entries = [side.get(protocol) for side in (base, test)]
         first, second = (entry.median_ns if entry else None for entry in entries)
-        found = estimate(samples(entries[0]), samples(entries[1]))
+        together = not _of_two_runs(entries[0], entries[1])
+        found = estimate(samples(entries[0], in_blocks=together), samples(entries[1], in_blocks=together))
         verdict = reconsidered(found.verdict, wrong=wrong) or found.verdict
         out[protocol] = Change(
             first,
@@ -241,11 +247,17 @@ def _estimated(base: Mapping[_Key, Latency], test: Mapping[_Key, Latency], wrong
     return out
 
 
-def samples(entry: Latency | None) -> list[Sample]:
-    """The processes of one side; none where it was not measured."""
+def _of_two_runs(base: Latency | None, test: Latency | None) -> bool:
+    """Whether two sides come from different runs of a bench: then block 3 of one has nothing to do with block 3 of the
+    other. Files that do not record their run are taken at their word."""
+    return base is not None and test is not None and base.run != test.run
+
+
+def samples(entry: Latency | None, *, in_blocks: bool = True) -> list[Sample]:
+    """The processes of one side; none where it was not measured. Without blocks they are not paired."""
     if entry is None:
         return []
-    blocks = entry.blocks or (None,) * len(entry.samples_ns)
+    blocks = entry.blocks if entry.blocks and in_blocks else (None,) * len(entry.samples_ns)
     return [Sample(value, block) for value, block in zip(entry.samples_ns, blocks, strict=True)]
 
 

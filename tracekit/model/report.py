@@ -71,7 +71,8 @@ class Latency:
 
     ``samples_ns`` has one figure a process, in the order run, and ``blocks`` the interleaved block of each (None where
     not recorded). ``sm_clock_mhz`` is the median clock of the SMs after the samples, where recorded. ``phase`` is the
-    part of a request that it is the latency of; None for the whole step or request.
+    part of a request that it is the latency of; None for the whole step or request. ``run`` is the run of the bench:
+    samples of two runs were not interleaved, whatever their blocks are called. None where not recorded.
     """
 
     protocol: str
@@ -83,6 +84,7 @@ class Latency:
     blocks: tuple[int | None, ...] = ()
     sm_clock_mhz: float | None = None
     phase: str | None = None
+    run: str | None = None
 
 
 @dataclass(frozen=True)

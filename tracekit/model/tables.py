@@ -330,6 +330,11 @@ BENCH = Table(
         _text("shape", "Name of the problem size; NA where not recorded.", nullable=True),
         _id("block", "Number of the interleaved block that it belongs to: one turn of every variant.", nullable=True),
         _id("order", "Its place in the random order of its block.", nullable=True),
+        _text(
+            "run",
+            "The run of the bench: blocks are interleaved within one alone; NA where not recorded.",
+            nullable=True,
+        ),
         _float("sm_clock_mhz", Unit.MHZ, "Clock of the SMs after the sample."),
         _float("power_w", Unit.WATT, "Power draw of the GPU after the sample."),
         _float("temperature_c", Unit.CELSIUS, "Temperature of the GPU after the sample."),

@@ -165,6 +165,11 @@ def read_bench(path: Path) -> pd.DataFrame:
     What else a sample tells (phase, shape, block, order, clock, power, temperature) is NA where it is not recorded.
     """
     samples = _objects(path, "samples", ("variant", "process", "protocol", "latency_us"), unit="us")
+    run = _json(path).get("run")
+    if run is not None and not isinstance(run, str):
+        raise InputError(
+            path, expected="a text as run", found=repr(run), remedy="run the workload again, or correct the file"
+        )
     for number, sample in enumerate(samples):
         latency = sample["latency_us"]
         if isinstance(latency, bool) or not isinstance(latency, int | float) or not 0 < latency < 1e15:
@@ -178,6 +183,7 @@ def read_bench(path: Path) -> pd.DataFrame:
     latency = [sample["latency_us"] * 1000.0 for sample in samples]
     more = {column.name for column in tables.BENCH if column.nullable} - {"latency_ns"}
     data |= {name: [sample.get(name) for sample in samples] for name in more}
+    data["run"] = [run] * len(samples)
     numbers = list(range(len(samples)))
     return tables.BENCH.conform(data | {"sample": numbers, "latency_ns": latency}, source=str(path))
 
