@@ -134,7 +134,8 @@ if verb == "run":
         json.dump(record, file)
 elif verb == "bench":
     samples = [{"variant": v, "process": p, "block": 0, "order": 0, "phase": "iter", "protocol": "synchronized",
-                "latency_us": (10.0 if v == "fused" else 20.0) + p * p} for p in range(12) for v in option("--variants").split(",")]
+                "latency_us": (10.0 if v == "fused" else 20.0) + p * p}
+               for p in range(12) for v in option("--variants").split(",")]
     for each in samples:
         each["block"] = each["process"]
     with open(option("-o"), "w") as file:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from tracekit.analyze.occupancy import LIMITS as SM_LIMITS
 from tracekit.analyze.occupancy import MAX_REGISTERS, MAX_THREADS, WARP_THREADS, active_blocks, is_known
 from tracekit.model.report import Report
 
@@ -60,7 +61,8 @@ def what_if(
     ``here`` is one row: the configuration as it would be (the launch's own figures where not given). ``registers``,
     ``smem_bytes`` and ``threads`` are curves: a row for each value of that one, the other two as in ``here``. Columns
     are those of :func:`~tracekit.analyze.occupancy.active_blocks` beside the varied ones. The total of threads of the
-    grid is kept: a smaller block means more of them. KeyError for a launch that is not there.
+    grid is kept: a smaller block means more of them. The shared memory that the SM was configured with stays where a
+    block fits it, else it is the most that the GPU has. KeyError for a launch that is not there.
     """
     frame = report.frames["launches"].set_index("launch").loc[[launch]]
     row = frame.iloc[0]
@@ -89,8 +91,13 @@ def what_if(
                 "static_smem_bytes": np.full(count, _whole(row["static_smem_bytes"])),
                 "dynamic_smem_bytes": wanted["smem_bytes"],
                 "grid_blocks": -(-(grid * block) // wanted["threads"]),
+                "cluster_blocks": pd.array([row["cluster_blocks"]] * count, dtype="Float64"),
             }
         )
+        limits = SM_LIMITS.get(cc) if cc else None
+        needed = asked["static_smem_bytes"] + asked["dynamic_smem_bytes"] + (limits.reserved_bytes if limits else 0)
+        configured = pd.array([row["configured_smem_bytes"]] * count, dtype="Float64")
+        asked["configured_smem_bytes"] = pd.Series(configured).where(pd.Series(configured) >= needed)
         return pd.concat([wanted, active_blocks(asked, cc=cc or (0, 0), sm_count=sms)], axis=1)
 
     return {name: curve(name) for name in values}

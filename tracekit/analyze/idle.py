@@ -80,6 +80,10 @@ def _within(report: Report, operations: pd.DataFrame, path: Path | None) -> pd.D
     """The operations of a region and of those inside it."""
     if path is None or not len(operations):
         return operations
+    if "step_of" in report.frames:  # Steps that were found without ranges: operations tell which is theirs.
+        steps = report.frames["step_of"]
+        inside = steps["path"].map(lambda own: own == path).to_numpy(bool)
+        return operations[operations["operation_id"].isin(steps["operation_id"][inside]).to_numpy(bool)]
     instances = report.frames["instances"]
     inside = instances["path"].map(lambda own: own[: len(path)] == path).to_numpy(bool)
     return operations[operations["range_id"].isin(instances["range_id"][inside]).to_numpy(bool)]

@@ -135,7 +135,10 @@ def _stepped(report: Report, frame: pd.DataFrame, repeats: _Repeats | None) -> R
         inside = (step >= 0) & (step < repeats.count)
         groups = [(STEP, np.where(inside, step, -1)), (REST, np.where(inside, -1, 0))]
     regions = [_region(report, frame, label, group) for label, group in groups if (group >= 0).any()]
-    frames = _With({"steps": _places(frame, groups[0])}, report.frames)
+    paths = pd.DataFrame({"operation_id": frame["operation_id"].to_numpy(np.int64), "path": None})
+    for label, group in groups:
+        paths.loc[group >= 0, "path"] = pd.Series([(label,)] * int((group >= 0).sum()), index=paths.index[group >= 0])
+    frames = _With({"steps": _places(frame, groups[0]), "step_of": paths}, report.frames)
     return replace(report, regions=tuple(regions), frames=frames)
 
 

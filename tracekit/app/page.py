@@ -156,7 +156,7 @@ def _overview(view: View) -> None:
     comparison, pair = view.comparison, view.pair
     overview.headline(comparison)
     if pair is not None:
-        overview.findings(pair, pipeline.findings(comparison, pair), comparison.latency)
+        overview.findings(pair, pipeline.findings(comparison, pair), comparison)
     overview.reasons(comparison)
     overview.waterfalls(comparison)
     if pair is not None:

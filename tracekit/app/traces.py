@@ -55,10 +55,9 @@ def take(files: Sequence[Any]) -> None:
         st.session_state["upload_folder"] = tempfile.TemporaryDirectory(prefix="tracekit-upload-")
     folder = Path(st.session_state["upload_folder"].name)
     known = uploads()
-    for number, file in enumerate(files, start=len(known)):
+    for file in files:
         name = re.sub(r"[^\w.+-]", "_", Path(file.name).name)[-100:] or "file"
-        place = folder / str(number)
-        place.mkdir()
+        place = Path(tempfile.mkdtemp(dir=folder))
         (place / name).write_bytes(file.getbuffer())
         known[f"{UPLOADED}{name}"] = place / name
 

@@ -197,6 +197,7 @@ def _bytes(case: Case) -> Iterable[Reason]:
     if delta is None or before is None:
         return
     ratio = 1 + delta / before if before else None
+    of_step = read.kind == "in_model" or case.number("busy_ns", "base") is not None
     figures = (
         *_both(case, "dram_read_bytes", Unit.BYTES, measured),
         *_both(case, "dram_write_bytes", Unit.BYTES, measured),
@@ -208,7 +209,7 @@ def _bytes(case: Case) -> Iterable[Reason]:
         *(
             Figure("lower_bound_bytes", report.capture.get("lower_bound_bytes"), Unit.BYTES, side)
             for side, report in zip(_SIDES, (case.base, case.test), strict=True)
-            if report.capture.get("lower_bound_bytes") is not None and measured is case.pair
+            if report.capture.get("lower_bound_bytes") is not None and measured is case.pair and of_step
         ),
     )
     if ratio is not None and abs(ratio - 1) > MARGIN:

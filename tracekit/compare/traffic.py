@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tracekit.compare.waterfall import bandwidth
 from tracekit.model.labels import Path
-from tracekit.model.report import Comparison, Region, RegionPair, Report, Roof, RoofPoint, Traffic
+from tracekit.model.report import Comparison, Metric, Region, RegionPair, Report, Roof, RoofPoint, Traffic
 from tracekit.model.tables import DRAM_KINDS
 
 DENSE_FLOPS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -17,15 +18,16 @@ DENSE_FLOPS: Final[Mapping[str, Mapping[str, float]]] = {
     "L40S": {"bfloat16": 362e12, "float16": 362e12, "float32": 91.6e12},
     "L4": {"bfloat16": 121e12, "float16": 121e12, "float32": 30.3e12},
 }
-"""Peak FLOP/s without sparsity, by a part of the GPU's name (the first that fits) and dtype; float32 without TF32.
-Source: NVIDIA's data sheets."""
+"""Peak FLOP/s without sparsity, by whole words of the GPU's name and dtype; float32 without TF32. Source: NVIDIA's data
+sheets."""
 
 
 def traffic(comparison: Comparison) -> tuple[Traffic, ...]:
     """Bytes read and written by region, kind and side, in the order of the regions; none where nothing was counted.
 
     ``achieved_bytes_per_second`` divides by the region's busy time in the timeline; only in-model bytes are of the same
-    run, so the other kinds have none. ``least_bytes`` is the workload's lower bound, of roots.
+    run, so the other kinds have none. ``least_bytes`` is the workload's lower bound for a step: of roots, and only
+    where the figures are those of a step, too.
     """
     out = []
     known = _regions(comparison)
@@ -44,12 +46,12 @@ def traffic(comparison: Comparison) -> tuple[Traffic, ...]:
                 values = [entry.value if entry else None for entry in (read, written)]
                 busy = metrics["busy_ns"].value if "busy_ns" in metrics else None
                 moved = _sum(values)
-                of_root = len(path) == 1
+                of_step = len(path) == 1 and not path[0].startswith("<") and is_of_an_instance(metrics, kind)
                 out.append(
                     Traffic(
                         path=pair.path, side=side, kind=kind, read_bytes=_number(values[0]),
                         write_bytes=_number(values[1]),
-                        least_bytes=_number(report.capture.get("lower_bound_bytes")) if of_root else None,
+                        least_bytes=_number(report.capture.get("lower_bound_bytes")) if of_step else None,
                         busy_ns=_number(busy),
                         achieved_bytes_per_second=moved / float(busy) * 1e9
                         if kind == "in_model" and moved is not None and isinstance(busy, int | float) and busy
@@ -67,12 +69,15 @@ def roof(comparison: Comparison) -> Roof:
     dominant kernel's percentages of peak DRAM throughput and of the tensor pipe.
     """
     peak = bandwidth(comparison.base, comparison.test)
-    name, dtype = _gpu_name(comparison), comparison.base.capture["conditions"].get("dtype")
-    flops = next((by.get(str(dtype)) for part, by in DENSE_FLOPS.items() if name and part in name), None)
-    notes = []
+    names = [_gpu_name(report) for report in (comparison.base, comparison.test)]
+    dtypes = [report.capture["conditions"].get("dtype") for report in (comparison.base, comparison.test)]
+    name, dtype = (next((value for value in both if value), None) for both in (names, dtypes))
+    alike = all(len({value for value in both if value}) < 2 for both in (names, dtypes))
+    flops = _peak_flops(name, dtype) if alike else None
+    notes = [] if alike else ["the two sides differ in GPU or dtype: they have no roof of math in common"]
     if peak is None:
         notes.append("the peak DRAM bandwidth is unknown, or the two sides' GPUs differ in it")
-    if flops is None:
+    if flops is None and alike:
         notes.append(f"the peak FLOP/s of {name or 'an unknown GPU'} for {dtype or 'an unknown dtype'} is not known")
     points = []
     known = _regions(comparison)
@@ -110,12 +115,21 @@ def _kind(metrics: Mapping[str, Any], name: str) -> float | None:
     return _number(found.value) if found else None
 
 
-def _gpu_name(comparison: Comparison) -> str | None:
-    names = {
-        str(gpu.get("name") or "") for report in (comparison.base, comparison.test) for gpu in report.capture["gpus"]
-    }
-    names |= {str(report.capture["conditions"].get("gpu") or "") for report in (comparison.base, comparison.test)}
-    return max(names, key=len, default="") or None
+def is_of_an_instance(metrics: Mapping[str, Metric], kind: str | None) -> bool:
+    """Whether bytes are those of one instance of a region: without a timeline, replayed launches of every profiled step
+    sum into one, and only ranges measured as a whole are told apart."""
+    busy = metrics.get("busy_ns")
+    return kind == "in_model" or (busy is not None and busy.value is not None)
+
+
+def _peak_flops(name: str | None, dtype: object) -> float | None:
+    found = [by for words, by in DENSE_FLOPS.items() if name and re.search(rf"\b{re.escape(words)}\b", name)]
+    return found[0].get(str(dtype)) if found else None
+
+
+def _gpu_name(report: Report) -> str | None:
+    names = {str(gpu.get("name") or "") for gpu in report.capture["gpus"]}
+    return max(names, key=len, default="") or report.capture["conditions"].get("gpu")
 
 
 def _sum(values: Sequence[Any]) -> float | None:

@@ -40,6 +40,11 @@ _STYLE: Final = """
 """
 
 
+_ESCAPES_DO_NOT_HOLD: Final = re.compile(
+    r":[\w+-]+:|:material|www\.|://|\S@\S|[\x00-\x1f\x7f]|<-|->|--|>=|<=|~=", re.IGNORECASE
+)
+"""Emoji, icons, links, addresses, control characters, and what Streamlit draws as arrows and signs."""
+
 _CONTROL = {code: 0x2400 + code for code in range(32)} | {127: 0x2421}
 
 
@@ -80,7 +85,12 @@ def _span(text: str) -> str:
 
 
 def prose(text: str) -> str:
-    """Markdown of a sentence whose punctuation is meant as such; for sentences of this program, not of a file."""
+    """Markdown of a sentence whose punctuation is meant as such: this program's, with a file's words inside at most.
+
+    What escapes do not hold back (emoji, links, arrows, line breaks) makes it :func:`literal`.
+    """
+    if _ESCAPES_DO_NOT_HOLD.search(text):
+        return literal(text)
     return re.sub(r"([\\`*_{}\[\]<>#|~$&!/])", r"\\\1", text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import pandas as pd
@@ -16,6 +16,7 @@ from tracekit.render.literal import clipped
 from tracekit.render.pages.elements import NOTHING, figures, in_words, literal, prose, say, section, table
 
 _SHOWN: Final = 40
+_MOST_SMEM: Final = 228 * 1024
 _SPILLS: Final = (
     "spill_instruction_count", "local_load_instruction_count", "local_store_instruction_count", "frame_bytes",
     "local_thread_bytes",
@@ -30,6 +31,12 @@ _COLUMNS: Final = {
 }  # fmt: skip
 
 
+_UNITS: Final = {
+    "shared memory": Unit.BYTES, "SM fill": Unit.RATIO, "last wave": Unit.RATIO, "theoretical occupancy": Unit.RATIO,
+    "waves": Unit.WAVES,
+}  # fmt: skip
+
+
 def launches(side: str, blocks: pd.DataFrame | None) -> None:
     """Every launch configuration of a side with its limiters, the longest in all first."""
     if side == "base":
@@ -40,26 +47,24 @@ def launches(side: str, blocks: pd.DataFrame | None) -> None:
         )
     st.markdown(f"**{side.capitalize()}**")
     if blocks is None or not len(blocks):
-        say(f"no-launches-{side}", f"{side}: no launch is known; it takes a timeline, or compiled resources.")
+        say(
+            f"no-launches-{side}",
+            f"{side}: no timeline, and so no launches by themselves; the overview has its regions' blocks.",
+        )
         return
     shown = blocks.head(_SHOWN)
     smem = shown["static_smem_bytes"] + shown["dynamic_smem_bytes"]
     frame = shown.assign(smem=smem, short_name=shown["short_name"].map(lambda name: clipped(str(name), 90)))
     frame = frame[list(_COLUMNS)].rename(columns=_COLUMNS)
     frame["limited by"] = frame["limited by"].astype(object)
+    # A column with a missing cell becomes text, with a dash; numbers of the others are formatted where they are shown.
     for name in frame.columns[frame.isna().any()]:
-        frame[name] = frame[name].map(lambda value: MISSING if pd.isna(value) else f"{value:g}" if value else value)
+        frame[name] = [_cell(value, _UNITS.get(name, Unit.COUNT)) for value in frame[name].astype(object)]
     number = st.column_config.NumberColumn
+    formats = {name: config for name, config in _formats(number).items() if pd.api.types.is_numeric_dtype(frame[name])}
     st.dataframe(
         frame, key=f"launches-{side}", hide_index=True, width="stretch", height=min(len(frame) + 1, 9) * 35 + 3,
-        column_config={
-            "kernel": st.column_config.TextColumn(width="medium"),
-            "shared memory": number(format="%d B"),
-            "SM fill": number(format="percent"),
-            "last wave": number(format="percent"),
-            "theoretical occupancy": number(format="percent"),
-            "waves": number(format="%.2f"),
-        },
+        column_config={"kernel": st.column_config.TextColumn(width="medium"), **formats},
     )  # fmt: skip
     notes = [str(reason) for reason in blocks["reason"].unique() if reason]
     if len(blocks) > _SHOWN:
@@ -68,6 +73,20 @@ def launches(side: str, blocks: pd.DataFrame | None) -> None:
         notes.append("blocks of clusters, or of kernels whose clusters or barriers are unknown, have an upper bound")
     if notes:
         say(f"launch-notes-{side}", f"{side}: {'; '.join(notes)}.")
+
+
+def _formats(number: Callable[..., Any]) -> dict[str, Any]:
+    percent = ("SM fill", "last wave", "theoretical occupancy")
+    return {
+        "shared memory": number(format="%d B"), "waves": number(format="%.2f"),
+        **{name: number(format="percent") for name in percent},
+    }  # fmt: skip
+
+
+def _cell(value: Any, unit: Unit) -> str:
+    if pd.isna(value):
+        return MISSING
+    return value if isinstance(value, str) else write(float(value), unit)
 
 
 def pick(sides: Sequence[tuple[str, pd.DataFrame | None]]) -> tuple[str, int, dict[str, int]] | None:
@@ -97,32 +116,32 @@ def pick(sides: Sequence[tuple[str, pd.DataFrame | None]]) -> tuple[str, int, di
     side, row = options[chosen]
     columns = st.columns(3, gap="large")
     place = chosen.replace(":", "-")
+    untouched = {
+        "registers": _within(row["registers_count"], 16, 255, 1),
+        "smem_bytes": _within(row["dynamic_smem_bytes"], 0, _MOST_SMEM, 256),
+        "threads": _within(row["threads"], 32, 1024, 32),
+    }
     with columns[0]:
-        registers = st.slider("Registers a thread", 16, 255, _within(row["registers_count"], 16, 255), key=f"r-{place}")
+        registers = st.slider("Registers a thread", 16, 255, untouched["registers"], key=f"r-{place}")
     with columns[1]:
         smem = st.slider(
-            "Dynamic shared memory a block (bytes)", 0, 228 * 1024, _within(row["dynamic_smem_bytes"], 0, 228 * 1024),
-            step=256, key=f"s-{place}",
-        )  # fmt: skip
+            "Dynamic shared memory a block (bytes)", 0, _MOST_SMEM, untouched["smem_bytes"], step=256, key=f"s-{place}"
+        )
     with columns[2]:
-        threads = st.slider("Threads a block", 32, 1024, _within(row["threads"], 32, 1024), step=32, key=f"t-{place}")
+        threads = st.slider("Threads a block", 32, 1024, untouched["threads"], step=32, key=f"t-{place}")
     # A slider snaps to its steps: a launch that lies between two is taken as it is until the slider is moved.
     exact = {"registers": row["registers_count"], "smem_bytes": row["dynamic_smem_bytes"], "threads": row["threads"]}
     moved = {"registers": registers, "smem_bytes": smem, "threads": threads}
     asked = {
-        name: int(exact[name]) if pd.notna(exact[name]) and abs(value - exact[name]) < _step(name) else int(value)
+        name: int(exact[name]) if pd.notna(exact[name]) and value == untouched[name] else int(value)
         for name, value in moved.items()
     }
     return side, int(row["launch"]), asked
 
 
-def _step(name: str) -> int:
-    return {"registers": 1, "smem_bytes": 256, "threads": 32}[name]
-
-
-def _within(value: Any, low: int, high: int) -> int:
+def _within(value: Any, low: int, high: int, step: int) -> int:
+    """The slider's own place for a value: the step at or below it."""
     known = low if pd.isna(value) else int(value)
-    step = 256 if high > 1024 else 32 if low == 32 else 1
     return min(max(low + (known - low) // step * step, low), high)
 
 

@@ -112,8 +112,8 @@ def _latency_sentence(comparison: Comparison) -> str:
                 f"({write_change(change.ratio)}), {prose(protocol)}, median over processes: "
                 f"{base[protocol].processes:,} of the base, {test[protocol].processes:,} of the test."
             )
-    which = "on one side only" if comparison.latency else "in neither capture"
-    return f"Untraced latency was measured {which}: what the trace shows below includes the tracer's own cost."
+    which = "under one protocol on both sides" if comparison.latency else "in either capture"
+    return f"Untraced latency was not measured {which}: what the trace shows below includes the tracer's own cost."
 
 
 def _latency(comparison: Comparison) -> tuple[dict[str, Latency], dict[str, Latency]]:
@@ -138,15 +138,16 @@ def _latency_table(comparison: Comparison) -> None:
     table("latency", ["protocol", "side", "median", "p20 to p80", "processes", "change"], rows, right=(2, 3, 4, 5))
 
 
-def findings(pair: RegionPair, rows: Sequence[Row], latency: Mapping[str, Change]) -> None:
+def findings(pair: RegionPair, rows: Sequence[Row], comparison: Comparison) -> None:
     """The five rows of "did fusion help?" for the selected region, with the verdicts on the metrics they rest on."""
     section("Did it help?", f"{in_words(pair)}: medians over {instances(pair)}.")
     _cards(pair.metrics)
-    protocol = next((name for name in ("synchronized", "pipelined", *latency) if name in latency), None)
+    protocols = [f.figure("protocol", "both") for f in comparison.findings if f.topic == "latency"]
+    change = comparison.latency.get(str(protocols[0])) if protocols else None
     lines = []
     for row in rows:
         of_latency = row.topic == LATENCY_TOPIC
-        judged = {"latency": latency[protocol]} if of_latency and protocol else {}
+        judged = {"latency": change} if of_latency and change else {}
         judged |= {word: pair.metrics[name] for word, name in JUDGED.get(row.topic, ()) if name in pair.metrics}
         found = judged["latency"].estimate if "latency" in judged else None
         lines.append([
