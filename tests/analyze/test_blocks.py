@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from tracekit import pipeline
 from tracekit.analyze.blocks import what_if
 from tracekit.render.json import show_json
+
+BUNDLES = Path(__file__).parents[2] / "sample_traces"
 
 
 @pytest.fixture(scope="module")
@@ -63,3 +66,28 @@ def test_the_json_has_every_configuration(spilling):
         deep["configured_smem_bytes"],
     )
     assert deep["local_thread_bytes"] is None, "zero means unknown"
+
+
+@pytest.mark.parametrize(
+    "folder", sorted(path.parent for path in BUNDLES.glob("*/manifest.json")), ids=lambda p: p.name
+)
+def test_as_it_is_is_what_the_table_says(folder):
+    report = pipeline.report(folder)
+    for row in report.frames["blocks"].to_dict("records"):
+        here = what_if(report, row["launch"])["here"].iloc[0]
+        for name in ("active_blocks_count", "occupancy_limiter", "waves"):
+            assert here[name] == row[name], (row["short_name"], name)
+
+
+def test_a_small_carve_out_holds_until_a_block_does_not_fit(nsys):
+    file = nsys().gpu()
+    file.launch(
+        (10, 20), (30, 40), block=(128, 1, 1), registers=32, staticSharedMemory=8192, sharedMemoryExecuted=32768
+    ).write()
+    report = pipeline.report(file.path)
+    (row,) = report.frames["blocks"].to_dict("records")
+    found = what_if(report, row["launch"])
+    assert found["here"].iloc[0]["active_blocks_count"] == row["active_blocks_count"] == 3
+    curve = found["smem_bytes"].set_index("smem_bytes")["active_blocks_count"]
+    assert curve[0] == 3
+    assert curve[64 * 1024] == 3, "73 kB a block: no longer in 32 kB, and three times in what the GPU has"

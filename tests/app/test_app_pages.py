@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import sqlite3
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +20,7 @@ from tracekit.app.page import PARTS
 from tracekit.model.units import Unit, write
 from tracekit.render.charts.gaps import histogram_charts
 from tracekit.render.json import show_json
+from tracekit.render.pages import elements
 
 ROOT = Path(__file__).parents[2]
 BUNDLES = ROOT / "sample_traces"
@@ -255,3 +259,97 @@ def test_an_upload_is_kept_and_chosen_by_name(samples: Path, monkeypatch: pytest
     folder = Path(state["upload_folder"].name)
     state["upload_folder"].cleanup()
     assert not folder.exists()
+
+
+def test_names_that_come_twice_are_uploaded_again(samples: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import streamlit as st
+
+    from tracekit.app import traces
+
+    data = (samples / "decode_fused" / "cold.ncu.csv").read_bytes()
+
+    def file(name: str) -> Any:
+        return SimpleNamespace(name=name, getbuffer=lambda: data)
+
+    monkeypatch.setattr(st, "session_state", {})
+    traces.take([file("a.csv"), file("a.csv")])
+    traces.take([file("a.csv")])
+    traces.take([file("b.csv")])
+    assert sorted(traces.uploads()) == ["uploaded: a.csv", "uploaded: b.csv"]
+    assert traces.problems() == []
+    st.session_state["upload_folder"].cleanup()
+
+
+def test_a_device_whose_limits_are_unknown_has_dashes(
+    open_part: Callable[..., AppTest], nsys: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = nsys(file="two.sqlite").gpu(id=0).gpu(id=1, cc=(6, 1), name="an old one").range(0, 1000, "step")
+    for device, blocks in ((0, 1_234_567), (1, 7)):
+        file.launch((10 + device, 12 + device), (30, 60 + device), device=device, grid=(blocks, 1, 1))
+    file.write()
+    app = open_part("occupancy", tmp_path)
+    frame = app.dataframe[0].value
+    rows = {row["grid"]: row for row in frame.to_dict("records")}
+    assert (rows[7]["limited by"], rows[7]["active blocks"], rows[7]["SM fill"]) == ("–", "–", "–")
+    assert rows[1_234_567]["SM fill"] == "100.0 %"
+    assert rows[1_234_567]["limited by"] != "–"
+    assert rows[1_234_567]["waves"] != "–"
+
+
+def test_gaps_of_steps_that_were_found_without_ranges(
+    open_part: Callable[..., AppTest], samples: Path, tmp_path: Path
+) -> None:
+    for name in ("decode_unfused", "decode_fused"):
+        shutil.copy(samples / name / "timeline.sqlite", tmp_path / f"{name}.sqlite")
+        with sqlite3.connect(tmp_path / f"{name}.sqlite") as database:
+            database.execute("DELETE FROM NVTX_EVENTS")
+    comparison = pipeline.diff(tmp_path / "decode_unfused.sqlite", tmp_path / "decode_fused.sqlite")
+    assert comparison.matching == "steps"
+    for pair in comparison.regions:
+        idle = pipeline.idle_report(comparison.base, within=pair.base_path)
+        assert sum(idle["parts"].values()) == comparison.base.region(pair.base_path).metrics["gap_ns"].sum
+    app = open_part("gaps", tmp_path, base="decode_unfused.sqlite", test="decode_fused.sqlite")
+    assert "No gap is known here" not in said(app)
+    assert [head for head in tables(app) if head[0] == "gap"]
+
+
+def test_a_slider_holds_from_its_first_step_on(open_part: Callable[..., AppTest]) -> None:
+    app = open_part("occupancy")
+    launch = app.selectbox(key="launch").value
+    slider = app.slider(key=f"s-{launch.replace(':', '-')}")
+    before = next(rows for head, rows in tables(app).items() if head[0] == "launch")
+    assert before[0][1:] == before[1][1:], "nothing was moved"
+    slider.set_value(slider.value + 256).run()
+    after = next(rows for head, rows in tables(app).items() if head[0] == "launch")
+    assert after[0] == before[0]
+    assert after[1][2] == write(int(slider.value), Unit.BYTES)
+
+
+def test_the_latency_row_is_judged_under_the_protocol_that_it_shows(
+    open_part: Callable[..., AppTest], samples: Path, tmp_path: Path
+) -> None:
+    for name in ("decode_unfused", "decode_fused"):
+        shutil.copytree(samples / name, tmp_path / name)
+    path = tmp_path / "decode_fused" / "bench.json"
+    bench = json.loads(path.read_text())
+    bench["samples"] = [sample for sample in bench["samples"] if sample["protocol"] == "pipelined"]
+    path.write_text(json.dumps(bench))
+    manifest = tmp_path / "decode_fused" / "manifest.json"
+    told = json.loads(manifest.read_text())
+    del told["bench"]["sha256"]
+    manifest.write_text(json.dumps(told))
+    comparison = pipeline.diff(tmp_path / "decode_unfused", tmp_path / "decode_fused")
+    app = open_part("overview", tmp_path, base="decode_unfused", test="decode_fused")
+    (row,) = (rows[-1] for head, rows in tables(app).items() if head[0] == "compare")
+    assert row[5] == f"latency {comparison.latency['pipelined'].verdict}"
+    assert row[4] != "–"
+
+
+@pytest.mark.parametrize(
+    "text", [":rocket: x", "see www.evil.example", "a http://x.y b", "a\n- b", ":material/home:", "x -> y", "a@b.c"]
+)
+def test_what_escapes_do_not_hold_back_is_shown_literally(text: str) -> None:
+    shown = elements.prose(text)
+    assert shown == elements.literal(text)
+    assert "`" in shown
+    assert elements.prose("a *plain* sentence, of 5 %: done.") == r"a \*plain\* sentence, of 5 %: done."

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tracekit import pipeline
+from tracekit.compare.traffic import _peak_flops, roof
 from tracekit.render.json import diff_json
 
 BUNDLES = Path(__file__).parents[2] / "sample_traces"
@@ -60,3 +63,32 @@ def test_the_json_carries_them(ffn):
     told = json.loads(diff_json(ffn))
     assert len(told["traffic"]) == len(ffn.traffic)
     assert told["roof"]["points"][1]["flops_per_byte"] == ffn.roof.points[1].flops_per_byte
+
+
+def test_bytes_of_several_steps_have_no_bound_of_one(tmp_path):
+    """Without a timeline the replayed launches of every profiled step sum into one."""
+    for name in ("eager", "two_kernel"):
+        folder = tmp_path / name
+        shutil.copytree(BUNDLES / f"swiglu_t1_{name}", folder)
+        told = json.loads((folder / "manifest.json").read_text())
+        del told["timeline"]
+        (folder / "manifest.json").write_text(json.dumps(told))
+    comparison = pipeline.diff(tmp_path / "eager", tmp_path / "two_kernel")
+    bounds = {(entry.kind, entry.least_bytes) for entry in comparison.traffic if len(entry.path) == 1}
+    assert bounds == {("in_model", 352_337_920), ("cold", None)}
+
+
+@pytest.mark.parametrize(
+    ("name", "flops"),
+    [("NVIDIA L4", 121e12), ("NVIDIA L40", None), ("NVIDIA L40S", 362e12), ("NVIDIA H200", 989.4e12),
+     ("NVIDIA H100 PCIe", None), ("NVIDIA A100-SXM4-80GB", 312e12), ("NVIDIA A1000", None), (None, None)],
+)  # fmt: skip
+def test_a_peak_is_of_that_gpu_and_no_other(name, flops):
+    assert _peak_flops(name, "bfloat16") == flops
+
+
+def test_two_gpus_have_no_roof_of_math_in_common(ffn):
+    other = replace(ffn.test, capture=dict(ffn.test.capture) | {"gpus": [{"name": "NVIDIA L4"}]})
+    found = roof(replace(ffn, test=other))
+    assert found.flops_per_second is None
+    assert any("differ in GPU or dtype" in note for note in found.notes)
