@@ -114,7 +114,8 @@ processes that run the same code differ by up to a quarter, and now and then one
 
 **Paired where blocks are recorded.** A block is one turn of every variant, in random order. Where at least three
 blocks are known on both sides, the logarithms of test / base of each block are averaged: what a block shares (clocks,
-temperature, another tenant) cancels. Without blocks, the log latencies of the two sides are compared as Welch does,
+temperature, another tenant) cancels. Blocks of two runs of the bench were never side by side, and are not paired.
+Without blocks, the log latencies of the two sides are compared as Welch does,
 with their own variances.
 
 **Two intervals, one rule.** Both are 95 % intervals of the ratio test / base:
