@@ -37,22 +37,22 @@ class Set:
 
 def _sets() -> list[Set]:
     ffn = ("swiglu_ffn", "eager,two_kernel")
-    cold = "--kinds in_model,cold"
-    settled = "--processes 10"
+    cold, settled = "--kinds in_model,cold", "--processes 10"
+    both, timed = f"{cold} {settled}", f"--tool nsys --no-quality {settled}"
     return [
         Set("request", "decoder", "eager,fused", "llama8b_t128_n4_l4",
             f"--iterations 1 --counter-iterations 1 {cold} --metrics traffic,occupancy", repeats=10),
-        Set("swiglu_t1", "swiglu_ffn", f"eager,two_kernel,{SPILLING}", "t1_h4096_f14336", f"{cold} {settled}"),
-        Set("swiglu_t1_graph", *ffn, "t1_h4096_f14336", "--tool nsys --graphs node --with-construction --no-quality"),
-        Set("swiglu_t2048", *ffn, "t2048_h4096_f14336", f"--iterations 10 {cold} {settled}"),
-        Set("rmsnorm_t1", "residual_rmsnorm", "eager,triton", "t1_h4096", f"{cold} {settled}"),
-        Set("rmsnorm_t2048", "residual_rmsnorm", "eager,triton", "t2048_h4096", f"{cold} {settled}"),
-        Set("quantized_t1", "quantized_linear", "dequantize,fused_int4", "t1_h4096_o14336", cold),
-        Set("quantized_t2048", "quantized_linear", "dequantize,fused_int4", "t2048_h4096_o14336", cold),
-        Set("flashnorm_t1", "flashnorm_linear", "eager,deferred", "t1_h4096_o6144", cold),
-        Set("flashnorm_t1024", "flashnorm_linear", "eager,deferred", "t1024_h4096_o6144", cold),
-        Set("swiglu_t16", *ffn, "t16_h4096_f14336", f"--tool nsys --no-quality {settled}"),
-        Set("swiglu_t128", *ffn, "t128_h4096_f14336", f"--tool nsys --no-quality {settled}"),
+        Set("swiglu_t1", "swiglu_ffn", f"eager,two_kernel,{SPILLING}", "t1_h4096_f14336", both),
+        Set("swiglu_t1_graph", *ffn, "t1_h4096_f14336", f"--graphs node --with-construction {timed}"),
+        Set("swiglu_t2048", *ffn, "t2048_h4096_f14336", f"--iterations 10 {both}"),
+        Set("rmsnorm_t1", "residual_rmsnorm", "eager,triton", "t1_h4096", both),
+        Set("rmsnorm_t2048", "residual_rmsnorm", "eager,triton", "t2048_h4096", both),
+        Set("quantized_t1", "quantized_linear", "dequantize,fused_int4", "t1_h4096_o14336", both),
+        Set("quantized_t2048", "quantized_linear", "dequantize,fused_int4", "t2048_h4096_o14336", both),
+        Set("flashnorm_t1", "flashnorm_linear", "eager,deferred", "t1_h4096_o6144", both),
+        Set("flashnorm_t1024", "flashnorm_linear", "eager,deferred", "t1024_h4096_o6144", both),
+        Set("swiglu_t16", *ffn, "t16_h4096_f14336", timed),
+        Set("swiglu_t128", *ffn, "t128_h4096_f14336", timed),
     ]  # fmt: skip
 
 
@@ -77,6 +77,7 @@ def _spilling_report(folder: Path) -> int:
     if target.is_file():
         return 0
     sys.path.insert(0, str(HERE.parent))
+    from tracekit.capture.command import PURPOSES, nvtx_filter
     from tracekit.capture.tools import Search
 
     ncu = Search.here().ncu()
@@ -84,9 +85,10 @@ def _spilling_report(folder: Path) -> int:
         print("no ncu here: spilling.ncu-rep is not made")
         return 2
     command = [
-        str(ncu.path), "--clock-control", "none", "-k", "regex:one_kernel", "-c", "2", "--nvtx", "--force-overwrite",
-        *(word for name in ("LaunchStats", "Occupancy", "SpeedOfLight") for word in ("--section", name)), "--metrics",
-        "dram__bytes_read.sum,dram__bytes_write.sum,gpu__time_duration.sum,sass__inst_executed_register_spilling",
+        str(ncu.path), "--clock-control", "none", "--nvtx", "--force-overwrite",
+        "--nvtx-include", nvtx_filter(f"{SPILLING}/T1/iter"), "--launch-count", "1",
+        *(word for purpose in PURPOSES.values() for name in purpose.sections for word in ("--section", name)),
+        "--metrics", ",".join(name for purpose in PURPOSES.values() for name in purpose.metrics),
         "-o", target.stem, sys.executable, "-m", "workloads", "run", "swiglu_ffn", "--variant", SPILLING,
         "--iterations", "1",
     ]  # fmt: skip

@@ -133,10 +133,10 @@ class Session:
         import torch
 
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        needed = bytes_needed(self.workload, self.variant, self.shape, self.dtype)
-        rotated = self.l2 is L2.ROTATED
-        self._copies = 1 + ROTATION_FACTOR * properties.L2_cache_size // max(needed, 1) if rotated else 1
-        self._copies = min(self._copies, 64)
+        self._copies = 1
+        if self.l2 is L2.ROTATED:  # Only then: tensors without data start torch._dynamo, which takes a second.
+            needed = bytes_needed(self.workload, self.variant, self.shape, self.dtype)
+            self._copies = min(1 + ROTATION_FACTOR * properties.L2_cache_size // max(needed, 1), 64)
         if self.l2 is L2.FLUSHED:
             self._flush = torch.empty(ROTATION_FACTOR * properties.L2_cache_size, dtype=torch.int8, device="cuda")
         prepared = []
