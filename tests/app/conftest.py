@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -213,6 +214,39 @@ def odd(nsys: Callable[..., Any], samples: Path, tmp_path: Path) -> Path:
     many.write()
     shutil.copy(samples / "decode_fused" / "cold.ncu.csv", tmp_path / "counters.csv")
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def cells() -> Callable[[Any, str], list[list[str]]]:
+    """``cells(app, title)``: the first table whose first column has that title, less the markup of its cells."""
+
+    def find(app: Any, title: str) -> list[list[str]]:
+        tables = [
+            [_cells(line) for line in element.value.splitlines()]
+            for element in app.markdown
+            if _is_table(element.value)
+        ]
+        head, _, *rows = next(table for table in tables if table[0][0] == title)
+        assert {len(row) for row in rows} <= {len(head)}
+        return rows
+
+    return find
+
+
+def _is_table(text: str) -> bool:
+    return text.startswith("| ")
+
+
+def _cells(line: str) -> list[str]:
+    """A line of a table of Markdown, split at the bars that no backslash takes back."""
+    return [_plain(cell.strip()) for cell in re.findall(r"\|((?:[^\\|]|\\.)*)(?=\|)", line)]
+
+
+def _plain(cell: str) -> str:
+    cell = re.sub(r":(?:green|red|gray|orange|blue)\[(.*?)\]", r"\1", cell).removeprefix("**").removesuffix("**")
+    if fence := re.match("`+", cell):
+        return cell.removeprefix(fence[0]).removesuffix(fence[0]).replace(r"\|", "|")
+    return re.sub(r"\\(.)", r"\1", cell)
 
 
 class Expected:

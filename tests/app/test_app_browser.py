@@ -23,12 +23,13 @@ SAMPLES = Path(__file__).parents[2] / "sample_traces"
 ROOT = "unfused/T1/iter"
 HOSTILE = (
     "a_b*c*_d_ <b>x</b><img src=x onerror=alert(1)> $x^2$ `q` :fire: :red[z] :material/home: http://x.example -> &amp;"
+    r" a|b \| \\| \\\| |"
 )
 
 
 # What is wider than its place: the page itself, tables and their cells, charts.
 OVERFLOWING = """() => [
-    ...[...document.querySelectorAll('[data-testid=stMain], [data-testid=stTable] div, [data-testid=stTable] td')]
+    ...[...document.querySelectorAll('[data-testid=stMain], [data-testid=stMarkdown]:has(table), .stMarkdown td')]
         .filter(e => e.scrollWidth > e.clientWidth + 1),
     ...[...document.querySelectorAll('[data-testid=stVegaLiteChart] svg')].filter(e => {
         const place = e.closest('[data-testid=stColumn], .stMainBlockContainer').getBoundingClientRect();

@@ -48,20 +48,6 @@ def pick(app: AppTest, **choices: str) -> AppTest:
     return app.run()
 
 
-def cells(app: AppTest, first_column: str) -> list[list[str]]:
-    """The cells of the table with that first column, without the markup that colours and protects them."""
-    table = next(table.value for table in app.table if table.value.columns[0] == first_column)
-    return [[plain(cell) for cell in row] for row in table.to_numpy().tolist()]
-
-
-def plain(cell: str) -> str:
-    cell = re.sub(r":(?:green|red|gray|orange|blue)\[(.*?)\]", r"\1", cell).removeprefix("**").removesuffix("**")
-    if cell.startswith("`"):
-        fence = re.match("`+", cell)[0]  # type: ignore[index]
-        return cell.removeprefix(fence).removesuffix(fence)
-    return re.sub(r"\\(.)", r"\1", cell)
-
-
 def texts(app: AppTest) -> str:
     return "\n".join(element.value for element in (*app.text, *app.markdown, *app.caption, *app.header, *app.subheader))
 
@@ -98,7 +84,9 @@ def test_opens_on_the_usual_pair_of_a_folder(page: Callable[..., AppTest], expec
     )
 
 
-def test_shows_the_figures_of_every_region(page: Callable[..., AppTest], expected: Any, samples: Path) -> None:
+def test_shows_the_figures_of_every_region(
+    page: Callable[..., AppTest], expected: Any, samples: Path, cells: Any
+) -> None:
     app = page()
     want = expected(samples / "decode_unfused", samples / "decode_fused")
     for path in [(UNFUSED,), (UNFUSED, "layer0"), (UNFUSED, "layer2", "residual_rmsnorm")]:
@@ -115,7 +103,7 @@ def test_shows_the_figures_of_every_region(page: Callable[..., AppTest], expecte
         assert latency[5] == f"latency {want.data['latency']['synchronized']['verdict']}"
 
 
-def test_draws_or_refuses_every_pair_of_samples(page: Callable[..., AppTest], samples: Path) -> None:
+def test_draws_or_refuses_every_pair_of_samples(page: Callable[..., AppTest], samples: Path, cells: Any) -> None:
     app = page()
     names = sorted(pipeline.list_traces(samples))
     assert len(names) == 6
@@ -134,7 +122,7 @@ def test_draws_or_refuses_every_pair_of_samples(page: Callable[..., AppTest], sa
     assert refused == graph + prefill
 
 
-def test_refuses_by_name_and_lets_waive_by_name(page: Callable[..., AppTest], samples: Path) -> None:
+def test_refuses_by_name_and_lets_waive_by_name(page: Callable[..., AppTest], samples: Path, cells: Any) -> None:
     app = page(base="decode_unfused", test="decode_unfused_graph")
     assert cells(app, "condition") == [["graph_mode", "none", "cuda graph", "no"]]
     assert not [box for box in app.selectbox if box.key == "region"]
@@ -171,7 +159,7 @@ def test_an_address_opens_no_path_that_is_not_listed(page: Callable[..., AppTest
 
 
 def test_a_file_that_cannot_be_used_says_so_and_leaves_the_page_usable(
-    page: Callable[..., AppTest], samples: Path, tmp_path: Path
+    page: Callable[..., AppTest], samples: Path, tmp_path: Path, cells: Any
 ) -> None:
     whole = (samples / "decode_fused" / "timeline.sqlite").read_bytes()
     (tmp_path / "cut.sqlite").write_bytes(whole[: len(whole) // 2])
@@ -203,7 +191,7 @@ def test_a_bundle_itself_can_be_the_folder(page: Callable[..., AppTest], samples
 
 
 def test_reads_a_trace_once_and_again_after_it_changed(
-    page: Callable[..., AppTest], samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Callable[..., AppTest], samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: Any
 ) -> None:
     read: list[str] = []
     report = pipeline.report
@@ -223,7 +211,7 @@ def test_reads_a_trace_once_and_again_after_it_changed(
     assert "SHA-256" in app.error[0].value
 
 
-def test_traces_of_other_people(page: Callable[..., AppTest], public_cases: Path) -> None:
+def test_traces_of_other_people(page: Callable[..., AppTest], public_cases: Path, cells: Any) -> None:
     app = page(public_cases)
     names = app.selectbox(key="base").options
     assert len(names) == 3

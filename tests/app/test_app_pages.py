@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import sqlite3
 import sys
@@ -40,19 +39,6 @@ def open_part(monkeypatch: pytest.MonkeyPatch, samples: Path) -> Callable[..., A
         return app
 
     return start
-
-
-def tables(app: AppTest) -> dict[tuple[str, ...], list[list[str]]]:
-    """Every table by its headings."""
-    return {
-        tuple(table.value.columns): [list(map(plain, row)) for row in table.value.to_numpy().tolist()]
-        for table in app.table
-    }
-
-
-def plain(cell: str) -> str:
-    cell = re.sub(r":(?:green|red|gray|orange|blue)\[(.*?)\]", r"\1", str(cell)).strip("*")
-    return re.sub(r"\\(.)", r"\1", cell.strip("`"))
 
 
 def said(app: AppTest) -> str:
@@ -92,7 +78,9 @@ def test_what_an_address_cannot_mean_is_ignored(open_part: Callable[..., AppTest
         assert app.query_params["base"] == "decode_unfused"
 
 
-def test_gaps_are_those_of_the_command(open_part: Callable[..., AppTest], samples: Path, tracekit: Any) -> None:
+def test_gaps_are_those_of_the_command(
+    open_part: Callable[..., AppTest], samples: Path, tracekit: Any, cells: Any
+) -> None:
     region = r"unfused\/T1\/iter/layer1"
     code, out, err = tracekit(
         "gaps", samples / "decode_unfused", "--region", region, "--at-least", "5", "--format", "json"
@@ -100,11 +88,8 @@ def test_gaps_are_those_of_the_command(open_part: Callable[..., AppTest], sample
     assert code == 0, err
     told = json.loads(out)
     app = open_part("gaps", region=region, at_least="5")
-    shown = next(rows for head, rows in tables(app).items() if head[0] == "gap")
-    longest = next(table for table in app.table if table.value.columns[0] == "gap")
-    assert [plain(row[0]) for row in longest.value.to_numpy().tolist()] == [
-        write(gap["gap_ns"], Unit.NS) for gap in told["longest"]
-    ]
+    shown = cells(app, "gap")
+    assert [row[0] for row in shown] == [write(gap["gap_ns"], Unit.NS) for gap in told["longest"]]
     assert len(shown[0]) == 5
     left = told["filter"]
     assert f"leaves out {left['gaps_left_out']:,} gaps, {write(left['gap_left_out_ns'], Unit.NS)}" in said(app)
@@ -136,11 +121,11 @@ def test_the_histogram_is_that_of_the_command(samples: Path, tracekit: Any) -> N
     assert histogram_charts({"base": None, "test": None}) is None
 
 
-def test_memory_shows_every_kind_beside_its_bounds(open_part: Callable[..., AppTest]) -> None:
+def test_memory_shows_every_kind_beside_its_bounds(open_part: Callable[..., AppTest], cells: Any) -> None:
     base, test = "swiglu_t2048_eager", "swiglu_t2048_two_kernel"
     comparison = pipeline.diff(BUNDLES / base, BUNDLES / test)
     app = open_part("memory", BUNDLES, base=base, test=test)
-    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "kind")
+    rows = cells(app, "kind")
     own = [entry for entry in comparison.traffic if len(entry.path) == 1]
     assert [[row[0], row[1], row[2], row[3], row[4]] for row in rows] == [
         [
@@ -154,7 +139,7 @@ def test_memory_shows_every_kind_beside_its_bounds(open_part: Callable[..., AppT
     assert "no point on the roofline" in said(open_part("memory")), "those captures tell no FLOPs"
 
 
-def test_occupancy_shows_the_launches_of_the_json(open_part: Callable[..., AppTest], samples: Path) -> None:
+def test_occupancy_shows_the_launches_of_the_json(open_part: Callable[..., AppTest], samples: Path, cells: Any) -> None:
     app = open_part("occupancy", base="decode_unfused", test="decode_spilling")
     report = pipeline.report(samples / "decode_spilling")
     told = json.loads(show_json(report))["launches"]
@@ -163,20 +148,20 @@ def test_occupancy_shows_the_launches_of_the_json(open_part: Callable[..., AppTe
     assert frame["limited by"].tolist() == [row["occupancy_limiter"] for row in told][: len(frame)]
     launch = next(row for row in told if row["short_name"] == "deep")
     app = open_part("occupancy", base="decode_unfused", test="decode_spilling", launch=f"test:{launch['launch']}")
-    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "launch")
+    rows = cells(app, "launch")
     assert [row[1] for row in rows] == ["255", "255"]
     assert [row[4] for row in rows] == ["2", "2"]
     app.slider(key=f"r-test-{launch['launch']}").set_value(64).run()
     assert not app.exception
-    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "launch")
+    rows = cells(app, "launch")
     asked = pipeline.what_if(report, launch["launch"], registers=64)["here"].iloc[0]
     assert rows[1][1:5] == ["64", rows[0][2], rows[0][3], str(int(asked["active_blocks_count"]))]
     assert int(rows[1][4]) > 2
 
 
-def test_spills_stand_in_their_own_rows(open_part: Callable[..., AppTest]) -> None:
+def test_spills_stand_in_their_own_rows(open_part: Callable[..., AppTest], cells: Any) -> None:
     app = open_part("occupancy", BUNDLES, base="swiglu_t1_eager", test="swiglu_t1_one_kernel_spilling")
-    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "source")
+    rows = cells(app, "source")
     assert [row[:3] for row in rows] == [
         ["spill_instruction_count", "–", "–"],
         ["local_load_instruction_count", "0", "3,972,864"],
@@ -187,10 +172,10 @@ def test_spills_stand_in_their_own_rows(open_part: Callable[..., AppTest]) -> No
     assert "which means unknown" in said(app)
 
 
-def test_the_sweep_is_the_matrix(open_part: Callable[..., AppTest]) -> None:
+def test_the_sweep_is_the_matrix(open_part: Callable[..., AppTest], cells: Any) -> None:
     matrix = pipeline.diff_matrix(BUNDLES)
     app = open_part("sweep", BUNDLES)
-    (rows,) = (rows for head, rows in tables(app).items() if head[0] == "input_tokens")
+    rows = cells(app, "input_tokens")
     longest = max(matrix.crossovers, key=lambda found: len(found.points))
     assert [(row[0], row[1]) for row in rows] == [(f"{size:,g}", str(verdict)) for size, verdict, _ in longest.points]
     assert len(rows) == 4
@@ -297,7 +282,7 @@ def test_a_device_whose_limits_are_unknown_has_dashes(
 
 
 def test_gaps_of_steps_that_were_found_without_ranges(
-    open_part: Callable[..., AppTest], samples: Path, tmp_path: Path
+    open_part: Callable[..., AppTest], samples: Path, tmp_path: Path, cells: Any
 ) -> None:
     for name in ("decode_unfused", "decode_fused"):
         shutil.copy(samples / name / "timeline.sqlite", tmp_path / f"{name}.sqlite")
@@ -310,23 +295,23 @@ def test_gaps_of_steps_that_were_found_without_ranges(
         assert sum(idle["parts"].values()) == comparison.base.region(pair.base_path).metrics["gap_ns"].sum
     app = open_part("gaps", tmp_path, base="decode_unfused.sqlite", test="decode_fused.sqlite")
     assert "No gap is known here" not in said(app)
-    assert [head for head in tables(app) if head[0] == "gap"]
+    assert cells(app, "gap")
 
 
-def test_a_slider_holds_from_its_first_step_on(open_part: Callable[..., AppTest]) -> None:
+def test_a_slider_holds_from_its_first_step_on(open_part: Callable[..., AppTest], cells: Any) -> None:
     app = open_part("occupancy")
     launch = app.selectbox(key="launch").value
     slider = app.slider(key=f"s-{launch.replace(':', '-')}")
-    before = next(rows for head, rows in tables(app).items() if head[0] == "launch")
+    before = cells(app, "launch")
     assert before[0][1:] == before[1][1:], "nothing was moved"
     slider.set_value(slider.value + 256).run()
-    after = next(rows for head, rows in tables(app).items() if head[0] == "launch")
+    after = cells(app, "launch")
     assert after[0] == before[0]
     assert after[1][2] == write(int(slider.value), Unit.BYTES)
 
 
 def test_the_latency_row_is_judged_under_the_protocol_that_it_shows(
-    open_part: Callable[..., AppTest], samples: Path, tmp_path: Path
+    open_part: Callable[..., AppTest], samples: Path, tmp_path: Path, cells: Any
 ) -> None:
     for name in ("decode_unfused", "decode_fused"):
         shutil.copytree(samples / name, tmp_path / name)
@@ -340,7 +325,7 @@ def test_the_latency_row_is_judged_under_the_protocol_that_it_shows(
     manifest.write_text(json.dumps(told))
     comparison = pipeline.diff(tmp_path / "decode_unfused", tmp_path / "decode_fused")
     app = open_part("overview", tmp_path, base="decode_unfused", test="decode_fused")
-    (row,) = (rows[-1] for head, rows in tables(app).items() if head[0] == "compare")
+    row = cells(app, "compare")[-1]
     assert row[5] == f"latency {comparison.latency['pipelined'].verdict}"
     assert row[4] != "–"
 

@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import pandas as pd
 import streamlit as st
 
 from tracekit.errors import InputError, NotComparableError, TracekitError
@@ -28,9 +27,11 @@ _QUESTION: Final = "Did this kernel change help, by how much, and why?"
 
 _STYLE: Final = """
 .stMainBlockContainer { max-width: 1480px; padding: 4.25rem 3rem 4rem; }
-[data-testid="stTable"] td, [data-testid="stTable"] th { font-variant-numeric: tabular-nums; vertical-align: top; }
-[data-testid="stTable"] [data-testid="stMarkdownContainer"] { max-width: none; }
-[data-testid="stTable"] code { background: none; padding: 0; white-space: pre-wrap; overflow-wrap: anywhere; }
+[data-testid="stMarkdownContainer"]:has(> table) { max-width: none; margin: 0; }
+[data-testid="stMarkdownContainer"] table { margin: 0; width: 100%; font-variant-numeric: tabular-nums; }
+[data-testid="stMarkdownContainer"] :is(td, th) { border-width: 0 0 1px; vertical-align: top; }
+[data-testid="stMarkdownContainer"] td code { background: none; padding: 0; }
+[data-testid="stMarkdownContainer"] td code { white-space: pre-wrap; overflow-wrap: anywhere; }
 .stMainBlockContainer code { color: inherit; }
 [data-testid="stHeading"] h3 { border-top: 1px solid rgb(128 128 128 / 0.25); margin-top: 1.5rem; padding-top: 1.7rem; }
 [data-testid="stHeading"] code { background: none; padding: 0; font: inherit; white-space: pre-wrap; }
@@ -48,7 +49,11 @@ _ESCAPES_DO_NOT_HOLD: Final = re.compile(
 _CONTROL = {code: 0x2400 + code for code in range(32)} | {127: 0x2421}
 
 
-_ICON = ":material/"
+_CUT: Final = re.compile(r"(?<=:material)(?=/)|(?<=\\)(?=\|)")
+"""Between what is not the text's own even inside code: the name of an icon, and in a table the bar of an escape."""
+
+_BARE_BAR: Final = re.compile(r"(?<!\\)((?:\\\\)*)\|")
+"""A bar that would end a table's cell."""
 
 
 def masthead() -> None:
@@ -64,16 +69,12 @@ def style() -> None:
 def literal(text: str) -> str:
     """Markdown that shows ``text`` as it is, whatever markup it holds: a code span.
 
-    Backslashes would not do: emoji, links and arrows are replaced after escapes are resolved. Streamlit rewrites icon
-    names even inside code, so such a text is cut there into spans, every other one bold to keep them apart.
+    Backslashes would not do: emoji, links and arrows are replaced after escapes are resolved. Where even code is not
+    left alone, such a text is cut into spans, every other one bold to keep them apart.
     """
     if not text:
         return MISSING
-    pieces = text.translate(_CONTROL).split(_ICON)
-    spans = [
-        _span(("/" if at else "") + piece + (_ICON[:-1] if at < len(pieces) - 1 else ""))
-        for at, piece in enumerate(pieces)
-    ]
+    spans = [_span(piece) for piece in _CUT.split(text.translate(_CONTROL))]
     return "".join(f"**{span}**" if at % 2 else span for at, span in enumerate(spans))
 
 
@@ -242,23 +243,19 @@ def table(
     """A static table of Markdown cells whose whole text is visible; ``right`` columns hold figures,
     on one line unless they ``wrap``.
 
+    It is Markdown as a whole: Streamlit's own tables wait for a reader of Arrow, a third of all that the page loads.
     ``colors`` paints the first cells. Columns and colours go by a style sheet, since Streamlit sets neither.
     """
     cells = list(rows)
-    scope = f".st-key-{key} [data-testid='stTable']"
-    rules = [f"{scope} table {{ table-layout: fixed; }}"] if widths else []
-    rules += [f"{scope} tr > :nth-child({at + 1}) {{ text-align: right !important; }}" for at in right]
-    rules += [f"{scope} tr > :nth-child({at + 1}) * {{ white-space: nowrap; }}" for at in right if not wrap]
-    rules += [f"{scope} tr > :nth-child({at + 1}) {{ width: {width}; }}" for at, width in enumerate(widths)]
+    rules = ["table { table-layout: fixed; }"] if widths else []
+    rules += [f"tr > :nth-child({at + 1}) {{ white-space: nowrap; }}" for at in right if not wrap]
+    rules += [f"tr > :nth-child({at + 1}) {{ width: {width}; }}" for at, width in enumerate(widths)]
     for at, color in enumerate(colors):
-        swatch = f"{scope} tbody tr:nth-child({at + 1}) > :first-child"
-        rules.append(f"{swatch} p {{ color: {color}; font-size: 1.3rem; line-height: 1rem; }}")
+        swatch = f"tbody tr:nth-child({at + 1}) > :first-child"
+        rules.append(f"{swatch} {{ color: {color}; font-size: 1.3rem; line-height: 1rem; }}")
     if rules:
-        st.html(f"<style>{' '.join(rules)}</style>")
-    with st.container(key=key):
-        st.table(
-            pd.DataFrame(cells, columns=list(columns)),
-            border="horizontal",
-            hide_index=True,
-            height=_ROWS_SHOWN * 36 if len(cells) > _ROWS_SHOWN else "content",
-        )
+        st.html(f"<style>{' '.join(f'.st-key-{key} {rule}' for rule in rules)}</style>")
+    ruler = ["-:" if at in right else ":-" for at in range(len(columns))]
+    lines = [columns, ruler, *([_BARE_BAR.sub(r"\1\\|", cell) for cell in row] for row in cells)]
+    with st.container(key=key, height=_ROWS_SHOWN * 36 if len(cells) > _ROWS_SHOWN else "content", border=False):
+        st.markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
