@@ -12,7 +12,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from tracekit import pipeline
-from tracekit.model.report import Comparison
+from tracekit.model.report import Comparison, Report
 from tracekit.model.tables import GAP_PARTS
 from tracekit.model.timeline import Activity
 from tracekit.model.units import MISSING, Unit, write
@@ -294,3 +294,32 @@ def walk(node: Any) -> list[tuple[str, str]]:
             item for key, value in node.items() for item in ([(key, value)] if isinstance(value, str) else walk(value))
         ]
     return [item for value in node for item in walk(value)] if isinstance(node, list) else []
+
+
+def drawn(report: Report, colours: Palette) -> dict[str, Any]:
+    """What the chart of a whole capture holds, by kind of mark."""
+    source = pipeline.timeline(report)
+    place = source.find(None)
+    one = Shown("base", place, source.view(place.start_ns, place.end_ns, place=place))
+    return timeline_chart([one], colours, 0, place.end_ns - place.origin_ns)["datasets"]
+
+
+@pytest.mark.parametrize("generation", ["2023.4", "2025.5"])
+def test_a_node_of_a_graph_has_the_colour_of_where_it_was_built(nsys: Callable[..., Any], generation: str) -> None:
+    builder = nsys(generation).gpu().range(0, 100, "build").range(10, 50, "layer0").range(50, 90, "head")
+    builder.range(200, 300, "replay").graph_node(1, 20).graph_node(2, 60)
+    builder.call(210, 220, "cudaGraphLaunch_v10000", correlation=9)
+    for node, (start, end) in {1: (230, 240), 2: (250, 270), 3: (280, 290)}.items():
+        builder.kernel(start, end, correlation=9, graph_node=node)
+    report = pipeline.report(builder.write())
+    found = drawn(report, palette(pipeline.diff(report, report)))["operations"]
+    assert found["key"].tolist() == ["layer0", "head", "replay"]
+    assert found["region"].tolist() == ["replay, built in build / layer0", "replay, built in build / head", "replay"]
+
+
+def test_a_range_that_never_ended_says_so(nsys: Callable[..., Any]) -> None:
+    report = pipeline.report(
+        nsys().gpu().range(0, 100, "done").range(120, None, "cut").launch((150, 160), (170, 180)).write()
+    )
+    found = drawn(report, palette(pipeline.diff(report, report)))["ranges"]
+    assert sorted(found["what"]) == ["cut, still open when the capture ended", "done"]

@@ -40,11 +40,12 @@ _GEOMETRY: Final = tuple(
 
 @dataclass(frozen=True)
 class Group:
-    """What rows have in common: a name, a region and a role."""
+    """What rows have in common: a name, a region, a role, and of a graph's nodes the region that they were built in."""
 
     name: str
     path: Path | None
     role: str
+    built_in: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -226,18 +227,19 @@ class Tracks:
         call_code, call_names = text_codes(calls["name"])
         call_group = call_code + len(groups)
         groups += [Group(name, None, call_role(name)) for name in call_names]
-        owner = integers(operations["range_id"], -1)
+        owner, builder = (integers(operations[name], -1) for name in ("range_id", "built_in_range_id"))
         path_code = np.append(path_of_range, outside)[owner]
+        built_code = np.append(path_of_range, len(paths))[builder]
+        built_in: list[Path | None] = [*paths, None]
         name_code, names = text_codes(operations["name"])
         kind_code, kinds = text_codes(operations["kind"])
-        pairs = max(1, len(names))
-        code, distinct = pd.factorize((kind_code * len(paths) + path_code) * pairs + name_code)
+        shape = (max(1, len(kinds)), len(paths), len(built_in), max(1, len(names)))
+        code, distinct = pd.factorize(np.ravel_multi_index((kind_code, path_code, built_code, name_code), shape))
         operation_group = code + len(groups)
         groups += [
-            Group(names[c % pairs], paths[c // pairs % len(paths)],
-                  operation_role(kinds[c // pairs // len(paths)], names[c % pairs]))
-            for c in distinct.tolist()
-        ]  # fmt: skip
+            Group(names[name], paths[path], operation_role(kinds[kind], names[name]), built_in[built])
+            for kind, path, built, name in zip(*(c.tolist() for c in np.unravel_index(distinct, shape)), strict=True)
+        ]
         return cls(
             ranges=range_tracks,
             calls=_call_tracks(calls, call_group),
@@ -352,11 +354,17 @@ class Tracks:
         out |= {
             "name": [group.name for group in groups],
             "path": [group.path for group in groups],
+            "built_in_path": [group.built_in for group in groups],
             "role": [group.role for group in groups],
             "share_ratio": cut.share,
             "duration_ns": duration,
         }
-        return out | (self._of_operations(row, out) if track.lane.kind == "operations" else {})
+        if track.lane.kind == "operations":
+            return out | self._of_operations(row, out)
+        if track.lane.kind == "ranges":
+            still_open = self.frames["ranges"]["open"].to_numpy(bool)
+            return out | {"open": [bool(still_open[at]) if at >= 0 else None for at in row.tolist()]}
+        return out
 
     def _of_operations(self, row: Ints, out: Mapping[str, Any]) -> dict[str, Any]:
         """Grid, block, resources, sizes and DRAM bytes of operations; NA for those that are merged (row -1)."""

@@ -524,9 +524,17 @@ SLICES = Table(
         _id("row", "The row of table ranges, calls or operations; NA where it stands for several.", nullable=True),
         _text("name", "Its label or name; of several, that with the most busy time.", nullable=True),
         Column("path", DType.PATH, Unit.TEXT, "The region it belongs to; of several, that with the most busy time."),
+        Column(
+            "built_in_path",
+            DType.PATH,
+            Unit.TEXT,
+            "Of the node of a graph: the region in which it was created, where captured.",
+            nullable=True,
+        ),
         _float("share_ratio", Unit.RATIO, "Share of busy_ns that this name and path have; NA where there is none."),
         _int("duration_ns", Unit.NS, "Its whole duration; NA where it stands for several.", nullable=True),
         _text("role", "Of an operation: kernel, copy, memset or graph; of a call: launch, sync or other."),
+        _flag("open", "Of a range: True where it was still open when the capture ended.", nullable=True),
         *(
             Column(column.name, column.dtype, column.unit, column.doc, nullable=True)
             for column in LAUNCHES

@@ -109,7 +109,7 @@ class Palette:
         if self.kernels:
             label = self.kernels.get(row["name"]) if row["role"] == "kernel" else None
         else:
-            label = self.regions.get(row["path"])
+            label = self.regions.get(row.get("built_in_path") or row["path"])
         return label if label is not None and label in self.colors else self.other
 
 
@@ -375,7 +375,7 @@ def _marks(shown: Shown, bands: Sequence[tuple[int, int]], palette: Palette) -> 
             mark |= {
                 "key": palette.key(row),
                 "what": _what(row, noun),
-                "region": region_words(row["path"], 60) if row["path"] else MISSING,
+                "region": _region(row),
             }
         if kind == "operations":
             mark |= _geometry(row)
@@ -419,9 +419,14 @@ def _mark(row: Mapping[str, Any], band: tuple[int, int], origin: int) -> dict[st
 def _what(row: Mapping[str, Any], noun: str) -> str:
     name = short_name(row["name"] or MISSING, 110)
     if row["row_count"] == 1:
-        return name
+        return f"{name}, still open when the capture ended" if row["open"] else name
     share = f" ({write(row['share_ratio'], Unit.RATIO)} of their time)" if row["share_ratio"] is not None else ""
     return f"{row['row_count']:,} {noun}, most: {name}{share}"
+
+
+def _region(row: Mapping[str, Any]) -> str:
+    words = region_words(row["path"], 60) if row["path"] else MISSING
+    return f"{words}, built in {region_words(row['built_in_path'], 60)}" if row["built_in_path"] else words
 
 
 def _geometry(row: Mapping[str, Any]) -> dict[str, str]:
