@@ -159,6 +159,19 @@ def test_occupancy_shows_the_launches_of_the_json(open_part: Callable[..., AppTe
     assert int(rows[1][4]) > 2
 
 
+def test_barriers_that_counters_tell_hold_in_the_table_and_in_what_if(
+    open_part: Callable[..., AppTest], cells: Any
+) -> None:
+    name = "swiglu_t1_one_kernel_spilling"
+    (row,) = pipeline.report(BUNDLES / name).frames["blocks"].to_dict("records")
+    assert not row["upper_bound"]
+    app = open_part("occupancy", BUNDLES, base=name, test=name)
+    frame = app.dataframe[0].value
+    assert frame["by barriers"].tolist() == [row["limit_barriers_count"]]
+    assert "have an upper bound" not in said(app)
+    assert [line[4] for line in cells(app, "launch")] == [str(int(row["active_blocks_count"]))] * 2
+
+
 def test_spills_stand_in_their_own_rows(open_part: Callable[..., AppTest], cells: Any) -> None:
     app = open_part("occupancy", BUNDLES, base="swiglu_t1_eager", test="swiglu_t1_one_kernel_spilling")
     rows = cells(app, "source")

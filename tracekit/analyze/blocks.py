@@ -17,7 +17,7 @@ LIMITS: Final = ("registers", "shared_memory", "warps", "blocks", "barriers")
 _FACTS: Final = (
     "launch", "name", "short_name", "device_id", "execution_count", "median_ns", "threads", "grid_blocks",
     "registers_count", "static_smem_bytes", "dynamic_smem_bytes", "configured_smem_bytes", "local_thread_bytes",
-    "cluster_blocks",
+    "cluster_blocks", "barriers_count",
 )  # fmt: skip
 
 
@@ -91,7 +91,10 @@ def what_if(
                 "static_smem_bytes": np.full(count, _whole(row["static_smem_bytes"])),
                 "dynamic_smem_bytes": wanted["smem_bytes"],
                 "grid_blocks": -(-(grid * block) // wanted["threads"]),
-                "cluster_blocks": pd.array([row["cluster_blocks"]] * count, dtype="Float64"),
+                **{
+                    name: pd.array([row[name]] * count, dtype="Float64")
+                    for name in ("cluster_blocks", "barriers_count")
+                },
             }
         )
         limits = SM_LIMITS.get(cc) if cc else None

@@ -492,6 +492,7 @@ LAUNCHES = Table(
             if column.name.startswith(("grid_", "block_", "cluster_", "registers_", "static_", "dynamic_"))
             or column.name in ("configured_smem_bytes", "local_thread_bytes")
         ),
+        _int("barriers_count", Unit.COUNT, "Named barriers of a block, where profiled.", nullable=True),
         _flag("collective", "True for a collective of NCCL and the like: busy by time, but one that spins is waiting."),
         _int("execution_count", Unit.COUNT, "How often it ran."),
         _float("median_ns", Unit.NS, "Median duration of an execution."),
