@@ -66,7 +66,7 @@ def test_another_part_is_chosen_in_the_first_row(open_part: Callable[..., AppTes
     [
         {"page": "../../etc"}, {"at_least": "nan"}, {"at_least": "1e400"}, {"at_least": "-3"},
         {"at_least": "9e17"}, {"base_instance": "-1"},
-        {"test_instance": "10000000"}, {"colour": "x"},
+        {"test_instance": "10000000"}, {"colour": "x"}, {"devices": "-1,x,,99"},
         {"from": "x", "to": "y"}, {"from": "5", "to": "1"}, {"from": "-1e30", "to": "1e30"}, {"launch": "base:99999"},
         {"series": "<script>"}, {"region": "a" * 5000}, {"base": "/etc/passwd"},
     ],

@@ -323,3 +323,21 @@ def test_a_range_that_never_ended_says_so(nsys: Callable[..., Any]) -> None:
     )
     found = drawn(report, palette(pipeline.diff(report, report)))["ranges"]
     assert sorted(found["what"]) == ["cut, still open when the capture ended", "done"]
+
+
+def test_the_gpus_that_are_named_are_drawn(open_timeline: Callable[..., AppTest], odd: Path) -> None:
+    app = open_timeline(odd, base="many.sqlite", test="many.sqlite")
+    assert "16 devices with less activity left out" in said(app)
+    assert app.multiselect(key="gpus").options == [f"GPU {device}" for device in range(20)]
+    app.multiselect(key="gpus").set_value([17, 4]).run()
+    assert not app.exception
+    assert app.query_params["devices"] == "4,17"
+    assert "left out" not in said(app), "what was not asked for"
+    assert "GPU 17 stream" in sent(app)
+    assert "GPU 3 stream" not in sent(app)
+    linked = open_timeline(odd, base="many.sqlite", test="many.sqlite", devices="4,17")
+    assert linked.multiselect(key="gpus").value == [4, 17]
+    linked.multiselect(key="gpus").set_value([]).run()
+    assert "devices" not in linked.query_params
+    assert "16 devices with less activity left out" in said(linked)
+    assert not [box for box in open_timeline().multiselect if box.key == "gpus"], "one GPU is no choice"

@@ -6,7 +6,7 @@ figure stays exact: counts and busy time of a lane's slices sum to those of the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -251,6 +251,11 @@ class Tracks:
             frames=frames,
         )
 
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        """The devices that have work, in order."""
+        return tuple(sorted(self.operations))
+
     def find(self, path: Path | None, instance: int | None = None) -> Place | None:
         """The instance of a region, by default the median one; the whole capture for None. None where there is none."""
         return self.whole if path is None else self.places.find(path, instance)
@@ -277,16 +282,18 @@ class Tracks:
         busy = sum(np.diff(cover.until(edges)) for cover in self.devices.values())
         return Activity(low, high, tuple((busy / (np.diff(edges) * len(self.devices))).tolist()))
 
-    def view(self, low: int, high: int, *, place: Place | None = None, marks: int = MARKS) -> View:
+    def view(
+        self, low: int, high: int, *, place: Place | None = None, devices: Collection[int] = (), marks: int = MARKS
+    ) -> View:
         """The window [low, high): its lanes, and in each at most ``marks`` slices.
 
         Which lanes are drawn goes by activity in the window and in ``place``, so that they stay while one zooms; the
-        thread of ``place`` comes first.
+        thread of ``place`` comes first. Where ``devices`` are named, the capture's others are not asked for.
         """
         if high <= low:
             raise ValueError(f"a window of {high - low} ns")
         spans = [(low, high), *([(place.start_ns, place.end_ns)] if place and place.end_ns > place.start_ns else [])]
-        tracks, left_out = self._chosen(spans, place.thread if place else None)
+        tracks, left_out = self._chosen(spans, place.thread if place else None, devices)
         lanes: list[Lane] = []
         slices: list[dict[str, Any]] = []
         gaps: list[dict[str, Any]] = []
@@ -296,7 +303,9 @@ class Tracks:
             (gaps if track.lane.kind == "gaps" else slices).append(self._described(number, track, cut))
         return View(low, high, tuple(lanes), _table(tables.SLICES, slices), _table(tables.GAP_SLICES, gaps), left_out)
 
-    def _chosen(self, spans: Sequence[tuple[int, int]], first: int | None) -> tuple[list[Track], LeftOut]:
+    def _chosen(
+        self, spans: Sequence[tuple[int, int]], first: int | None, wanted: Collection[int]
+    ) -> tuple[list[Track], LeftOut]:
         """The tracks to draw, from top to bottom."""
 
         def busy(tracks: Iterable[Track | None]) -> int:
@@ -314,7 +323,8 @@ class Tracks:
             depths += max(0, len(levels) - DEPTHS)
             out += levels[:DEPTHS]
             out += [self.calls[thread]] if thread in self.calls else []
-        devices = _ranked({device: busy(own) for device, own in self.operations.items()})
+        asked = [device for device in self.device_ids if device in wanted] or self.device_ids
+        devices = _ranked({device: busy(self.operations[device]) for device in asked})
         streams = 0
         for device in sorted(devices[:DEVICES]):
             own = _ranked({number: busy([track]) for number, track in enumerate(self.operations[device])})

@@ -12,7 +12,9 @@ from tracekit.model.manifest import CONDITIONS
 CHOICES: Final = ("page", "base", "test", "region")
 """What every page has."""
 
-FILTERS: Final = ("at_least", "base_instance", "test_instance", "from", "to", "colour", "launch", "series", "search")
+FILTERS: Final = (
+    "at_least", "base_instance", "test_instance", "from", "to", "colour", "devices", "launch", "series", "search",
+)  # fmt: skip
 """What single pages have: a number, a name that the page checks, or words to look for.
 
 Only those of the open page are kept.

@@ -187,10 +187,12 @@ def _timeline(view: View) -> None:
         state[_LOOKED_AT] = (places, (state["from"], state["to"]))
         address.write()
 
-    colours = timeline.choices(places, comparison.matching == "ranges", state.get("colour"), choose)
+    colours, devices = timeline.choices(
+        places, sources, comparison.matching == "ranges", state.get("colour"), state.get("devices"), choose
+    )
     timeline.draw(
         {"base": comparison.base, "test": comparison.test}, sources, places, view.pair,
-        timeline.palette(comparison, colours), _window, move,
+        timeline.palette(comparison, colours), devices, _window, move,
     )  # fmt: skip
 
 

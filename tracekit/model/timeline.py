@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -94,11 +95,15 @@ class Activity:
 class Source(Protocol):
     """A capture's timeline, ready to be looked at; times are on the capture's clock, in ns."""
 
+    @property
+    def device_ids(self) -> tuple[int, ...]:
+        """The devices that have work, in order."""
+
     def find(self, path: Path | None, instance: int | None = None) -> Place | None:
         """The instance of a region, by default the median one; the whole capture for None."""
 
-    def view(self, low: int, high: int, *, place: Place | None = None) -> View:
-        """What the window [low, high) shows; lanes are chosen with regard to ``place``."""
+    def view(self, low: int, high: int, *, place: Place | None = None, devices: Collection[int] = ()) -> View:
+        """What the window [low, high) shows; lanes are chosen with regard to ``place``, among ``devices`` if named."""
 
     def activity(self, low: int, high: int, bins: int) -> Activity:
         """How busy the devices are along the window [low, high)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
@@ -49,20 +49,28 @@ _MEASURES: Final = {
 
 def choices(
     places: Mapping[str, Place | None],
+    sources: Mapping[str, Source | None],
     has_regions: bool,
     colours: object,
+    devices: object,
     chosen: Callable[[str, str | None], None],
-) -> str:
-    """Lets the reader choose an instance on each side, and what has the colours: region (where there are any) or
-    kernel, which is returned. ``chosen`` is told ``base_instance`` or ``test_instance`` (from 0) or ``colour``, with
-    None for the usual: the median instance, and regions."""
+) -> tuple[str, tuple[int, ...]]:
+    """Lets the reader choose an instance on each side, what has the colours, and the devices that are drawn.
+
+    Returns region (where there are any) or kernel, and the devices (none: those with the most activity). ``colours``
+    and ``devices`` are what the address has for these. ``chosen`` is told ``base_instance`` or ``test_instance`` (from
+    0), ``colour`` or ``devices``, with None for the usual: the median instance, regions, and no device by name.
+    """
     columns = st.columns([1, 1, 1, 1], vertical_alignment="bottom")
     for column, (side, place) in zip(columns, places.items(), strict=False):
         if place is not None and place.path is not None:
             with column:
                 _instance(side, place, chosen)
+    known = sorted({device for source in sources.values() if source is not None for device in source.device_ids})
+    with columns[3]:
+        drawn = _devices(known, devices, chosen) if len(known) > 1 else ()
     if not has_regions:
-        return "kernel"
+        return "kernel", drawn
     st.session_state["colours"] = "kernel" if colours == "kernel" else "region"
 
     def ask() -> None:
@@ -72,7 +80,26 @@ def choices(
         st.segmented_control(
             "Colours", _COLOURS, format_func=str.capitalize, key="colours", required=True, on_change=ask
         )
-    return str(st.session_state["colours"])
+    return str(st.session_state["colours"]), drawn
+
+
+def _devices(known: Sequence[int], asked: object, chosen: Callable[[str, str | None], None]) -> tuple[int, ...]:
+    """The devices that are named, of those that either side has."""
+    named = set(str(asked or "").split(","))
+    st.session_state["gpus"] = [device for device in known if str(device) in named]
+
+    def ask() -> None:
+        chosen("devices", ",".join(map(str, sorted(st.session_state["gpus"]))) or None)
+
+    st.multiselect(
+        "GPUs",
+        known,
+        key="gpus",
+        format_func=lambda device: f"GPU {device}",
+        placeholder=f"the most active of {len(known):,}",
+        on_change=ask,
+    )
+    return tuple(st.session_state["gpus"])
 
 
 def _instance(side: str, place: Place, chosen: Callable[[str, str | None], None]) -> None:
@@ -103,11 +130,13 @@ def draw(
     places: Mapping[str, Place | None],
     pair: RegionPair | None,
     colors: Palette,
+    devices: Sequence[int],
     asked: Callable[[], Window | None],
     move: Callable[[Window | None], None],
 ) -> None:
-    """The page, below its choices: both sides at ``places``. ``asked`` tells the window that is wanted, None for the
-    fitted one, and ``move`` is called with the window that a reader moves to."""
+    """The page, below its choices: both sides at ``places``, and of their ``devices`` those named, if any. ``asked``
+    tells the window that is wanted, None for the fitted one, and ``move`` is called with the window that a reader moves
+    to."""
     known = {side: place for side, place in places.items() if place is not None}
     for side in places:
         if side not in known:
@@ -118,9 +147,8 @@ def draw(
         if pair is not None and getattr(pair, f"{side}_path") is None:
             stand_in = f"{region_words(place.path)}, which is around it," if place.path else "the whole capture"
             say(f"stand-in-{side}", f"The {side} has no {region_words(pair.path)}: {stand_in} is shown.")
-    _drawn(
-        reports, {side: source for side, source in sources.items() if source is not None}, known, colors, asked, move
-    )
+    there = {side: source for side, source in sources.items() if source is not None}
+    _drawn(reports, there, known, colors, devices, asked, move)
 
 
 @st.fragment
@@ -129,6 +157,7 @@ def _drawn(
     sources: Mapping[str, Source],
     places: Mapping[str, Place],
     colors: Palette,
+    devices: Sequence[int],
     asked: Callable[[], Window | None],
     move: Callable[[Window | None], None],
 ) -> None:
@@ -183,7 +212,9 @@ def _drawn(
         )
     with ThreadPoolExecutor(len(places)) as pool:  # Most of the time is NumPy's, which works beside another thread.
         views = pool.map(
-            lambda side: sources[side].view(origins[side] + window[0], origins[side] + window[1], place=places[side]),
+            lambda side: sources[side].view(
+                origins[side] + window[0], origins[side] + window[1], place=places[side], devices=devices
+            ),
             places,
         )
         shown = {
