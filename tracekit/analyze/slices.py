@@ -347,12 +347,11 @@ class Tracks:
             "row_count": cut.count, "busy_ns": cut.busy, "row": row,
         }  # fmt: skip
         if track.lane.kind == "gaps":
-            operations = self.frames["operations"]
             ended = track.number[cut.rows]
             sums = [
-                np.add.reduceat(operations[f"gap_{part}_ns"].to_numpy()[ended], cut.first)
-                if len(cut.first)
-                else np.empty(0, np.int64)
+                np.add.reduceat(self._gap_parts[part][ended], cut.first)
+                if part in self._gap_parts and len(cut.first)
+                else np.zeros(len(cut.first), np.int64)
                 for part in GAP_PARTS
             ]
             out["start_ns"] = np.where(alone, track.start[cut.row] if len(track.start) else 0, cut.start)
@@ -398,6 +397,12 @@ class Tracks:
         for place, name in enumerate(("dram_read_bytes", "dram_write_bytes", "dram_kind")):
             found[name] = [cell[place] for cell in cells]
         return found
+
+    @cached_property
+    def _gap_parts(self) -> Mapping[str, Ints]:
+        """Each part of the gap that an operation ends, by operation; those that the capture has."""
+        parts = {part: self.frames["operations"][f"gap_{part}_ns"].to_numpy() for part in GAP_PARTS}
+        return {part: values for part, values in parts.items() if values.any()}
 
     @cached_property
     def _bytes(self) -> Mapping[tuple[int, Path], _Bytes]:
