@@ -58,10 +58,12 @@ def launches(side: str, blocks: pd.DataFrame | None) -> None:
     frame = frame[list(_COLUMNS)].rename(columns=_COLUMNS)
     frame["limited by"] = frame["limited by"].astype(object)
     # A column with a missing cell becomes text, with a dash; numbers of the others are formatted where they are shown.
-    for name in frame.columns[frame.isna().any()]:
+    missing = frame.columns[frame.isna().any()]
+    for name in missing:
         frame[name] = [_cell(value, _UNITS.get(name, Unit.COUNT)) for value in frame[name].astype(object)]
-    number = st.column_config.NumberColumn
-    formats = {name: config for name, config in _formats(number).items() if pd.api.types.is_numeric_dtype(frame[name])}
+    formats = _formats(st.column_config.NumberColumn) | {
+        name: st.column_config.TextColumn(alignment="right") for name in missing if name != "limited by"
+    }
     st.dataframe(
         frame, key=f"launches-{side}", hide_index=True, width="stretch", height=min(len(frame) + 1, 9) * 35 + 3,
         column_config={"kernel": st.column_config.TextColumn(width="medium"), **formats},
